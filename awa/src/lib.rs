@@ -1,0 +1,1 @@
+//! A job queue that lives inside the PostgreSQL a service already runs.

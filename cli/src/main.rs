@@ -1,0 +1,2 @@
+//! The `awa` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Finds or fetches a PostgreSQL server and runs a private one.

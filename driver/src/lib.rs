@@ -1,0 +1,1 @@
+//! Drives the machines of awa-core over tokio-postgres.

@@ -1,0 +1,1 @@
+//! The schema of Awa as numbered, checksummed SQL.

@@ -1,0 +1,1 @@
+//! Oracles for Awa: the Ledger, the World, the explorer and the conformance suite.

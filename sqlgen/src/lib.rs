@@ -1,0 +1,1 @@
+//! Renders each step of awa-core as one hand-written SQL statement.
