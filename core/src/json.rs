@@ -1,0 +1,394 @@
+//! What PostgreSQL's `jsonb` can hold, found out before anything is sent; and error text made
+//! storable, whatever a handler put into it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::fault::{Field, JsonReason, UserError};
+use crate::limits::{ARGS_BYTES_MAX, ARGS_DEPTH_MAX, ERROR_BYTES_MAX};
+
+/// What a checked text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Whether the outermost value is an object.
+    pub is_object: bool,
+}
+
+/// Digits that PostgreSQL's `numeric` holds before the point.
+const WHOLE_DIGITS_MAX: i64 = 131_072;
+/// Digits that it holds after the point; trailing zeros count.
+const SCALE_MAX: i64 = 16_383;
+/// From this exponent on `numeric` refuses even a zero.
+const EXPONENT_END: i64 = (i32::MAX / 2) as i64;
+/// Characters of one key that an error's path shows.
+const KEY_CHARS_SHOWN: usize = 64;
+
+/// Checks that `text` is RFC 8259 JSON that a `jsonb` column can hold. Allocates only for an
+/// error's path.
+///
+/// # Errors
+/// [`UserError::TooLong`] over [`ARGS_BYTES_MAX`]. Numbers count as long as `jsonb` prints them:
+/// `1e131071` is nine bytes to store and 131,072 to read back, and a job that is stored but can't
+/// be read would wedge its lane (H09).
+/// [`UserError::Json`] with path, line and column (both from 1, in characters) for a syntax error,
+/// a NUL, half a surrogate pair, nesting over [`ARGS_DEPTH_MAX`] or a number out of range.
+pub fn check(text: &str) -> Result<Shape, UserError> {
+    within_bounds(text.len())?;
+    let mut scan = Scan::new(text.as_bytes(), None);
+    match scan.document() {
+        Ok(shape) => within_bounds(text.len().saturating_add(scan.printed_extra)).map(|()| shape),
+        Err(flaw) => Err(located(text.as_bytes(), flaw)),
+    }
+}
+
+fn within_bounds(bytes: usize) -> Result<(), UserError> {
+    if bytes > ARGS_BYTES_MAX {
+        return Err(UserError::TooLong { field: Field::Args, bytes, max: ARGS_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// The error with its place. A second scan finds the same flaw and takes down the path, so that
+/// the common case keeps no path at all.
+fn located(text: &[u8], flaw: Flaw) -> UserError {
+    let mut scan = Scan::new(text, Some(Vec::new()));
+    let reason = match scan.document() {
+        Ok(_) => flaw.reason,
+        Err(again) => again.reason,
+    };
+    let before = &text[..flaw.at];
+    let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+    UserError::Json {
+        path: scan.path(),
+        reason,
+        line: 1 + before.iter().filter(|&&b| b == b'\n').count(),
+        column: 1 + before[line_start..].iter().filter(|&&b| b & 0xC0 != 0x80).count(),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Flaw {
+    reason: JsonReason,
+    at: usize,
+}
+
+/// Where the scan stands in one open container.
+struct Place {
+    /// Bytes of the key's source, quotes included; `None` in an array.
+    key: Option<(usize, usize)>,
+    index: usize,
+    /// Inside a member or an item, rather than between two.
+    inside: bool,
+}
+
+struct Scan<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: usize,
+    /// Bit `d`: the container at depth `d` is an object.
+    objects: [u64; ARGS_DEPTH_MAX.div_ceil(64)],
+    /// Bytes that numbers take when printed, beyond those of their source.
+    printed_extra: usize,
+    trail: Option<Vec<Place>>,
+}
+
+impl<'a> Scan<'a> {
+    const fn new(text: &'a [u8], trail: Option<Vec<Place>>) -> Self {
+        let objects = [0; ARGS_DEPTH_MAX.div_ceil(64)];
+        Self { text, at: 0, depth: 0, objects, printed_extra: 0, trail }
+    }
+
+    fn document(&mut self) -> Result<Shape, Flaw> {
+        self.blank();
+        let is_object = self.peek() == Some(b'{');
+        loop {
+            if self.value_opens()? {
+                continue;
+            }
+            // A value has ended. Close what it closes, until a comma calls for another.
+            while self.depth > 0 && self.closes()? {}
+            if self.depth == 0 {
+                self.blank();
+                return if self.peek().is_none() {
+                    Ok(Shape { is_object })
+                } else {
+                    self.flaw(JsonReason::Syntax)
+                };
+            }
+        }
+    }
+
+    /// Scans a scalar or an empty container whole (`false`), or the start of a container up to its
+    /// first value (`true`).
+    fn value_opens(&mut self) -> Result<bool, Flaw> {
+        match self.peek() {
+            Some(b'{') => return self.open(true),
+            Some(b'[') => return self.open(false),
+            Some(b'"') => self.string()?,
+            Some(b'-' | b'0'..=b'9') => self.number()?,
+            Some(b't') => self.word(b"true")?,
+            Some(b'f') => self.word(b"false")?,
+            Some(b'n') => self.word(b"null")?,
+            Some(_) | None => return self.flaw(JsonReason::Syntax),
+        }
+        Ok(false)
+    }
+
+    fn open(&mut self, object: bool) -> Result<bool, Flaw> {
+        if self.depth == ARGS_DEPTH_MAX {
+            return self.flaw(JsonReason::TooDeep);
+        }
+        let (word, bit) = (self.depth / 64, 1 << (self.depth % 64));
+        if object {
+            self.objects[word] |= bit;
+        } else {
+            self.objects[word] &= !bit;
+        }
+        self.depth += 1;
+        if let Some(trail) = &mut self.trail {
+            trail.push(Place { key: None, index: 0, inside: false });
+        }
+        self.at += 1;
+        self.blank();
+        if self.peek() == Some(if object { b'}' } else { b']' }) {
+            self.close();
+            return Ok(false);
+        }
+        if object { self.key()? } else { self.enter(None) }
+        Ok(true)
+    }
+
+    fn close(&mut self) {
+        self.at += 1;
+        self.depth -= 1;
+        if let Some(trail) = &mut self.trail {
+            trail.pop();
+        }
+    }
+
+    /// After a value in a container: `true` if the container ends here, `false` if another value
+    /// follows, which is then next.
+    fn closes(&mut self) -> Result<bool, Flaw> {
+        let depth = self.depth - 1;
+        let object = self.objects[depth / 64] & (1 << (depth % 64)) != 0;
+        if let Some(place) = self.trail.as_mut().and_then(|t| t.last_mut()) {
+            place.inside = false;
+            place.index += 1;
+        }
+        self.blank();
+        match (self.peek(), object) {
+            (Some(b'}'), true) | (Some(b']'), false) => self.close(),
+            (Some(b','), _) => {
+                self.at += 1;
+                self.blank();
+                if object { self.key()? } else { self.enter(None) }
+                return Ok(false);
+            }
+            _ => return self.flaw(JsonReason::Syntax),
+        }
+        Ok(true)
+    }
+
+    fn key(&mut self) -> Result<(), Flaw> {
+        let start = self.at;
+        if self.peek() != Some(b'"') {
+            return self.flaw(JsonReason::Syntax);
+        }
+        self.string()?;
+        let end = self.at;
+        self.blank();
+        if self.peek() != Some(b':') {
+            return self.flaw(JsonReason::Syntax);
+        }
+        self.at += 1;
+        self.blank();
+        self.enter(Some((start, end)));
+        Ok(())
+    }
+
+    fn enter(&mut self, key: Option<(usize, usize)>) {
+        if let Some(place) = self.trail.as_mut().and_then(|t| t.last_mut()) {
+            place.key = key;
+            place.inside = true;
+        }
+    }
+
+    fn string(&mut self) -> Result<(), Flaw> {
+        self.at += 1;
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => self.escape()?,
+                Some(0) => return self.flaw(JsonReason::Nul),
+                Some(1..=0x1F) | None => return self.flaw(JsonReason::Syntax),
+                Some(_) => self.at += 1,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Flaw> {
+        match self.text.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'u') => match self.code_unit(self.at) {
+                None => return self.flaw(JsonReason::Syntax),
+                Some(0) => return self.flaw(JsonReason::Nul),
+                Some(0xD800..=0xDBFF) => match self.code_unit(self.at + 6) {
+                    Some(0xDC00..=0xDFFF) => self.at += 12,
+                    Some(_) | None => return self.flaw(JsonReason::LoneSurrogate),
+                },
+                Some(0xDC00..=0xDFFF) => return self.flaw(JsonReason::LoneSurrogate),
+                Some(_) => self.at += 6,
+            },
+            Some(_) | None => return self.flaw(JsonReason::Syntax),
+        }
+        Ok(())
+    }
+
+    /// The value of a `\uXXXX` at `at`, if one is there.
+    fn code_unit(&self, at: usize) -> Option<u32> {
+        let digits = self.text.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        digits.iter().try_fold(0, |unit, &b| Some(unit * 16 + char::from(b).to_digit(16)?))
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Flaw> {
+        if !self.text[self.at..].starts_with(word) {
+            return self.flaw(JsonReason::Syntax);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), Flaw> {
+        let start = self.at;
+        self.at += usize::from(self.peek() == Some(b'-'));
+        let whole = self.digits()?;
+        if whole.len() > 1 && whole[0] == b'0' {
+            self.at -= whole.len() - 1;
+            return self.flaw(JsonReason::Syntax);
+        }
+        let mut fraction: &[u8] = &[];
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            fraction = self.digits()?;
+        }
+        let mut exponent = 0;
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            let sign = if self.peek() == Some(b'-') { -1 } else { 1 };
+            self.at += usize::from(matches!(self.peek(), Some(b'-' | b'+')));
+            let size = |e: i64, b: &u8| e.saturating_mul(10).saturating_add(i64::from(b - b'0'));
+            exponent = sign * self.digits()?.iter().fold(0, size);
+        }
+        match printed_len(whole, fraction, exponent) {
+            Some(len) => {
+                let extra = len.saturating_sub(self.at - start);
+                self.printed_extra = self.printed_extra.saturating_add(extra);
+                Ok(())
+            }
+            None => Err(Flaw { reason: JsonReason::NumberRange, at: start }),
+        }
+    }
+
+    fn digits(&mut self) -> Result<&'a [u8], Flaw> {
+        let rest = &self.text[self.at..];
+        let len = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+        self.at += len;
+        if len == 0 { self.flaw(JsonReason::Syntax) } else { Ok(&rest[..len]) }
+    }
+
+    fn blank(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    const fn flaw<T>(&self, reason: JsonReason) -> Result<T, Flaw> {
+        Err(Flaw { reason, at: self.at })
+    }
+
+    /// The way to where the scan stands, as `$.items[3].name`.
+    fn path(&self) -> String {
+        let mut path = String::from("$");
+        for place in self.trail.iter().flatten().filter(|place| place.inside) {
+            match place.key {
+                Some((start, end)) => push_key(&mut path, &self.text[start + 1..end - 1]),
+                None => path.push_str(&format!("[{}]", place.index)),
+            }
+        }
+        path
+    }
+}
+
+/// A key as `.name`, or as it stands in the source where that would mislead: `["odd key"]`.
+fn push_key(path: &mut String, source: &[u8]) {
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let text = String::from_utf8_lossy(&source[..source.len().min(4 * KEY_CHARS_SHOWN + 3)]);
+    let shown: String = text.chars().take(KEY_CHARS_SHOWN).collect();
+    let cut = if shown.len() < source.len() { "…" } else { "" };
+    let starts_as_name = source.first().is_some_and(|b| !b.is_ascii_digit());
+    if starts_as_name && cut.is_empty() && source.iter().all(plain) {
+        path.push('.');
+        path.push_str(&shown);
+    } else {
+        path.push_str(&format!("[\"{shown}{cut}\"]"));
+    }
+}
+
+/// Bytes of a number as `numeric` prints it, at most, or `None` where `numeric` refuses it.
+fn printed_len(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<usize> {
+    if exponent.saturating_abs() >= EXPONENT_END {
+        return None;
+    }
+    let scale = (fraction.len() as i64 - exponent).max(0);
+    // Places that the first digit other than 0 stands left of the point; zero has none.
+    let lead = match (whole, fraction.iter().position(|&b| b != b'0')) {
+        ([b'0'], None) => 0,
+        ([b'0'], Some(zeros)) => exponent - zeros as i64,
+        (whole, _) => exponent + whole.len() as i64,
+    };
+    (scale <= SCALE_MAX && lead <= WHOLE_DIGITS_MAX)
+        .then_some(("-.".len() as i64 + scale + lead.max(1)) as usize)
+}
+
+/// The longest closing note: its words and a 20-digit number.
+const NOTE_BYTES_MAX: usize = 40;
+
+/// Any bytes that a handler left as its error, as text that PostgreSQL stores: what is not UTF-8
+/// becomes U+FFFD, NUL becomes U+2400 `␀`, and beyond [`ERROR_BYTES_MAX`] bytes the rest is cut at
+/// a character and a closing note says how many bytes of the original are missing. Never fails, so
+/// that no error text keeps a terminal fact from being stored; looks at no more than it keeps.
+#[must_use]
+pub fn keep_error_text(text: &[u8]) -> String {
+    // Every byte of input gives at least one of output, so nothing past this window can be kept;
+    // the last bytes of the window may be half a character, but they lie past the cut.
+    let window = &text[..text.len().min(ERROR_BYTES_MAX + 4)];
+    let mut kept = String::with_capacity(window.len().min(ERROR_BYTES_MAX));
+    let (mut read, mut cut_kept, mut cut_read) = (0, 0, 0);
+    let valid_then_invalid = window.utf8_chunks().flat_map(|chunk| {
+        let valid = chunk.valid().chars().map(|c| (c, c.len_utf8()));
+        let invalid = Some(chunk.invalid().len()).filter(|&len| len > 0);
+        valid.chain(invalid.map(|len| (char::REPLACEMENT_CHARACTER, len)))
+    });
+    for (character, source_len) in valid_then_invalid {
+        let stored = if character == '\0' { '\u{2400}' } else { character };
+        if kept.len() + stored.len_utf8() > ERROR_BYTES_MAX {
+            kept.truncate(cut_kept);
+            kept.push_str(&format!("\n[{} bytes cut]", text.len() - cut_read));
+            return kept;
+        }
+        kept.push(stored);
+        read += source_len;
+        if kept.len() + NOTE_BYTES_MAX <= ERROR_BYTES_MAX {
+            (cut_kept, cut_read) = (kept.len(), read);
+        }
+    }
+    kept
+}

@@ -1,0 +1,45 @@
+//! A machine decides; a driver does. `start` and `resume` give a [`Turn`]; between them lies one
+//! flush of steps.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::fault::Fault;
+use crate::reply::Reply;
+use crate::step::Step;
+
+/// What a machine wants next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Turn<O> {
+    /// Run these in order, in the machine's transaction, in one flush; resume with a reply for each
+    /// up to the first refusal.
+    Ask(Vec<Step>),
+    /// The same with COMMIT in the flush: nothing is left to decide. Resume with the replies once
+    /// the COMMIT is confirmed, or with those up to the refusal that undid it.
+    Last(Vec<Step>),
+    /// Commit (unless `Last` has) and give this to the caller.
+    Commit(O),
+    /// Roll back (unless a refusal has) and give this to the caller.
+    Rollback(O),
+    /// The books don't balance: roll back and report.
+    Bug(Fault),
+}
+
+/// An operation of the engine as a plain value.
+pub trait Machine {
+    /// What the caller gets.
+    type Outcome;
+
+    /// The first turn. Called once.
+    fn start(&mut self) -> Turn<Self::Outcome>;
+
+    /// The turn after the steps that were asked for.
+    fn resume(&mut self, replies: Vec<Reply>) -> Turn<Self::Outcome>;
+}
+
+/// The fault for a reply that doesn't fit its step.
+pub(crate) fn unexpected<O>(step: &str, reply: Option<&Reply>) -> Turn<O> {
+    let reply = reply.map_or_else(|| "nothing".to_string(), |r| format!("{r:?}"));
+    Turn::Bug(Fault::UnexpectedReply { step: step.to_string(), reply })
+}

@@ -1,0 +1,1 @@
+//! The decisions of a running process, as machines without a clock.

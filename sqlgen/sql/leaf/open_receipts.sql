@@ -1,0 +1,2 @@
+-- placeholder: sql-cold fills it
+select 1

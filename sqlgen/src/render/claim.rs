@@ -1,0 +1,3 @@
+//! Statements of the claim steps.
+
+use super::{Cached, Named, sql};

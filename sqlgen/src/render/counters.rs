@@ -1,0 +1,3 @@
+//! Statements of the counters steps.
+
+use super::{Cached, Named, sql};

@@ -1,0 +1,3 @@
+//! Statements of the enqueue steps.
+
+use super::{Cached, Named, sql};

@@ -1,0 +1,3 @@
+//! Statements of the exits steps.
+
+use super::{Cached, Named, sql};

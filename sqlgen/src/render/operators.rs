@@ -1,0 +1,3 @@
+//! Statements of the operators steps.
+
+use super::{Cached, Named, sql};

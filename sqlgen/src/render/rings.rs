@@ -1,0 +1,3 @@
+//! Statements of the rings steps.
+
+use super::{Cached, Named, sql};
