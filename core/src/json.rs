@@ -1,12 +1,18 @@
 //! What PostgreSQL's `jsonb` can hold, found out before anything is sent; and error text made
 //! storable, whatever a handler put into it.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::fault::{Field, JsonReason, UserError};
-use crate::limits::{ARGS_BYTES_MAX, ARGS_DEPTH_MAX, ERROR_BYTES_MAX};
+use crate::limits::{ARGS_BYTES_MAX, ARGS_DEPTH_MAX};
+
+mod error_text;
+mod number;
+mod trail;
+
+pub use error_text::keep_error_text;
+use number::printed_len;
+use trail::Place;
 
 /// What a checked text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,15 +20,6 @@ pub struct Shape {
     /// Whether the outermost value is an object.
     pub is_object: bool,
 }
-
-/// Digits that PostgreSQL's `numeric` holds before the point.
-const WHOLE_DIGITS_MAX: i64 = 131_072;
-/// Digits that it holds after the point; trailing zeros count.
-const SCALE_MAX: i64 = 16_383;
-/// From this exponent on `numeric` refuses even a zero.
-const EXPONENT_END: i64 = (i32::MAX / 2) as i64;
-/// Characters of one key that an error's path shows.
-const KEY_CHARS_SHOWN: usize = 64;
 
 /// Checks that `text` is RFC 8259 JSON that a `jsonb` column can hold. Allocates only for an
 /// error's path.
@@ -53,33 +50,17 @@ fn within_bounds(bytes: usize) -> Result<(), UserError> {
 /// the common case keeps no path at all.
 fn located(text: &[u8], flaw: Flaw) -> UserError {
     let mut scan = Scan::new(text, Some(Vec::new()));
-    let reason = match scan.document() {
-        Ok(_) => flaw.reason,
-        Err(again) => again.reason,
-    };
-    let before = &text[..flaw.at];
-    let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
-    UserError::Json {
-        path: scan.path(),
-        reason,
-        line: 1 + before.iter().filter(|&&b| b == b'\n').count(),
-        column: 1 + before[line_start..].iter().filter(|&&b| b & 0xC0 != 0x80).count(),
-    }
+    let again = scan.document();
+    debug_assert!(again.is_err());
+    let path = trail::path(scan.trail.as_deref().unwrap_or_default(), text);
+    let (line, column) = trail::line_and_column(&text[..flaw.at]);
+    UserError::Json { path, reason: flaw.reason, line, column }
 }
 
 #[derive(Clone, Copy)]
 struct Flaw {
     reason: JsonReason,
     at: usize,
-}
-
-/// Where the scan stands in one open container.
-struct Place {
-    /// Bytes of the key's source, quotes included; `None` in an array.
-    key: Option<(usize, usize)>,
-    index: usize,
-    /// Inside a member or an item, rather than between two.
-    inside: bool,
 }
 
 struct Scan<'a> {
@@ -110,11 +91,8 @@ impl<'a> Scan<'a> {
             while self.depth > 0 && self.closes()? {}
             if self.depth == 0 {
                 self.blank();
-                return if self.peek().is_none() {
-                    Ok(Shape { is_object })
-                } else {
-                    self.flaw(JsonReason::Syntax)
-                };
+                let ended = self.peek().is_none();
+                return if ended { Ok(Shape { is_object }) } else { self.flaw(JsonReason::Syntax) };
             }
         }
     }
@@ -139,12 +117,8 @@ impl<'a> Scan<'a> {
         if self.depth == ARGS_DEPTH_MAX {
             return self.flaw(JsonReason::TooDeep);
         }
-        let (word, bit) = (self.depth / 64, 1 << (self.depth % 64));
-        if object {
-            self.objects[word] |= bit;
-        } else {
-            self.objects[word] &= !bit;
-        }
+        let (word, bit) = (self.depth / 64, self.depth % 64);
+        self.objects[word] = self.objects[word] & !(1 << bit) | u64::from(object) << bit;
         self.depth += 1;
         if let Some(trail) = &mut self.trail {
             trail.push(Place { key: None, index: 0, inside: false });
@@ -155,7 +129,11 @@ impl<'a> Scan<'a> {
             self.close();
             return Ok(false);
         }
-        if object { self.key()? } else { self.enter(None) }
+        if object {
+            self.key()?
+        } else {
+            self.enter(None)
+        }
         Ok(true)
     }
 
@@ -182,7 +160,11 @@ impl<'a> Scan<'a> {
             (Some(b','), _) => {
                 self.at += 1;
                 self.blank();
-                if object { self.key()? } else { self.enter(None) }
+                if object {
+                    self.key()?
+                } else {
+                    self.enter(None)
+                }
                 return Ok(false);
             }
             _ => return self.flaw(JsonReason::Syntax),
@@ -264,7 +246,8 @@ impl<'a> Scan<'a> {
 
     fn number(&mut self) -> Result<(), Flaw> {
         let start = self.at;
-        self.at += usize::from(self.peek() == Some(b'-'));
+        let negative = self.peek() == Some(b'-');
+        self.at += usize::from(negative);
         let whole = self.digits()?;
         if whole.len() > 1 && whole[0] == b'0' {
             self.at -= whole.len() - 1;
@@ -283,7 +266,7 @@ impl<'a> Scan<'a> {
             let size = |e: i64, b: &u8| e.saturating_mul(10).saturating_add(i64::from(b - b'0'));
             exponent = sign * self.digits()?.iter().fold(0, size);
         }
-        match printed_len(whole, fraction, exponent) {
+        match printed_len(negative, whole, fraction, exponent) {
             Some(len) => {
                 let extra = len.saturating_sub(self.at - start);
                 self.printed_extra = self.printed_extra.saturating_add(extra);
@@ -313,82 +296,4 @@ impl<'a> Scan<'a> {
     const fn flaw<T>(&self, reason: JsonReason) -> Result<T, Flaw> {
         Err(Flaw { reason, at: self.at })
     }
-
-    /// The way to where the scan stands, as `$.items[3].name`.
-    fn path(&self) -> String {
-        let mut path = String::from("$");
-        for place in self.trail.iter().flatten().filter(|place| place.inside) {
-            match place.key {
-                Some((start, end)) => push_key(&mut path, &self.text[start + 1..end - 1]),
-                None => path.push_str(&format!("[{}]", place.index)),
-            }
-        }
-        path
-    }
-}
-
-/// A key as `.name`, or as it stands in the source where that would mislead: `["odd key"]`.
-fn push_key(path: &mut String, source: &[u8]) {
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
-    let text = String::from_utf8_lossy(&source[..source.len().min(4 * KEY_CHARS_SHOWN + 3)]);
-    let shown: String = text.chars().take(KEY_CHARS_SHOWN).collect();
-    let cut = if shown.len() < source.len() { "…" } else { "" };
-    let starts_as_name = source.first().is_some_and(|b| !b.is_ascii_digit());
-    if starts_as_name && cut.is_empty() && source.iter().all(plain) {
-        path.push('.');
-        path.push_str(&shown);
-    } else {
-        path.push_str(&format!("[\"{shown}{cut}\"]"));
-    }
-}
-
-/// Bytes of a number as `numeric` prints it, at most, or `None` where `numeric` refuses it.
-fn printed_len(whole: &[u8], fraction: &[u8], exponent: i64) -> Option<usize> {
-    if exponent.saturating_abs() >= EXPONENT_END {
-        return None;
-    }
-    let scale = (fraction.len() as i64 - exponent).max(0);
-    // Places that the first digit other than 0 stands left of the point; zero has none.
-    let lead = match (whole, fraction.iter().position(|&b| b != b'0')) {
-        ([b'0'], None) => 0,
-        ([b'0'], Some(zeros)) => exponent - zeros as i64,
-        (whole, _) => exponent + whole.len() as i64,
-    };
-    (scale <= SCALE_MAX && lead <= WHOLE_DIGITS_MAX)
-        .then_some(("-.".len() as i64 + scale + lead.max(1)) as usize)
-}
-
-/// The longest closing note: its words and a 20-digit number.
-const NOTE_BYTES_MAX: usize = 40;
-
-/// Any bytes that a handler left as its error, as text that PostgreSQL stores: what is not UTF-8
-/// becomes U+FFFD, NUL becomes U+2400 `␀`, and beyond [`ERROR_BYTES_MAX`] bytes the rest is cut at
-/// a character and a closing note says how many bytes of the original are missing. Never fails, so
-/// that no error text keeps a terminal fact from being stored; looks at no more than it keeps.
-#[must_use]
-pub fn keep_error_text(text: &[u8]) -> String {
-    // Every byte of input gives at least one of output, so nothing past this window can be kept;
-    // the last bytes of the window may be half a character, but they lie past the cut.
-    let window = &text[..text.len().min(ERROR_BYTES_MAX + 4)];
-    let mut kept = String::with_capacity(window.len().min(ERROR_BYTES_MAX));
-    let (mut read, mut cut_kept, mut cut_read) = (0, 0, 0);
-    let valid_then_invalid = window.utf8_chunks().flat_map(|chunk| {
-        let valid = chunk.valid().chars().map(|c| (c, c.len_utf8()));
-        let invalid = Some(chunk.invalid().len()).filter(|&len| len > 0);
-        valid.chain(invalid.map(|len| (char::REPLACEMENT_CHARACTER, len)))
-    });
-    for (character, source_len) in valid_then_invalid {
-        let stored = if character == '\0' { '\u{2400}' } else { character };
-        if kept.len() + stored.len_utf8() > ERROR_BYTES_MAX {
-            kept.truncate(cut_kept);
-            kept.push_str(&format!("\n[{} bytes cut]", text.len() - cut_read));
-            return kept;
-        }
-        kept.push(stored);
-        read += source_len;
-        if kept.len() + NOTE_BYTES_MAX <= ERROR_BYTES_MAX {
-            (cut_kept, cut_read) = (kept.len(), read);
-        }
-    }
-    kept
 }

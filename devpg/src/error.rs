@@ -14,6 +14,8 @@ pub enum DevPgError {
         /// The major version asked for.
         wanted: u32,
     },
+    /// `$DATABASE_URL` is set, but not to text.
+    DatabaseUrl,
     /// An entry of [`Options::settings`](crate::Options::settings) can't be passed to a server.
     Setting {
         /// The setting's name as given.
@@ -86,6 +88,9 @@ impl fmt::Display for DevPgError {
                 crate::OLDEST_MAJOR,
                 crate::NEWEST_MAJOR,
             ),
+            Self::DatabaseUrl => {
+                write!(f, "DATABASE_URL is not valid UTF-8: correct it, or unset it")
+            }
             Self::Setting { name, reason } => {
                 write!(f, "setting {name:?} can't be passed to the server: {reason}")
             }
@@ -143,6 +148,7 @@ impl std::error::Error for DevPgError {
         match self {
             Self::Spawn { source, .. } => Some(source),
             Self::UnsupportedVersion { .. }
+            | Self::DatabaseUrl
             | Self::Setting { .. }
             | Self::NothingFound { .. }
             | Self::Account { .. }

@@ -45,10 +45,8 @@ pub struct Server {
 #[derive(Debug)]
 struct Private {
     supervisor: Supervisor,
-    directory: PathBuf,
     data_dir: PathBuf,
     version: Version,
-    keep: bool,
 }
 
 impl Server {
@@ -57,13 +55,14 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Any but [`DevPgError::Stop`]. Nothing is left behind then.
+    /// Any but [`DevPgError::Stop`]. Nothing is left behind then, unless [`Options::keep`] is set.
     pub fn acquire(options: &Options) -> Result<Self, DevPgError> {
         check(options)?;
         if !options.ignore_database_url && options.version.is_none() {
-            let url = env::var("DATABASE_URL").ok().filter(|url| !url.trim().is_empty());
-            if let Some(url) = url {
-                return Ok(Self { url, private: None });
+            match env::var("DATABASE_URL") {
+                Ok(url) if !url.trim().is_empty() => return Ok(Self { url, private: None }),
+                Ok(_) | Err(env::VarError::NotPresent) => {}
+                Err(env::VarError::NotUnicode(_)) => return Err(DevPgError::DatabaseUrl),
             }
         }
         let account = Account::of_this_process()?;
@@ -122,28 +121,7 @@ impl Server {
     ///
     /// [`DevPgError::Stop`] when the server or its directory may still be there.
     pub fn stop(mut self) -> Result<(), DevPgError> {
-        match self.private.take() {
-            Some(private) => private.stop(),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(Err(error)) = self.private.take().map(Private::stop) {
-            eprintln!("awa-devpg: {error}");
-        }
-    }
-}
-
-impl Private {
-    fn stop(self) -> Result<(), DevPgError> {
-        self.supervisor.stop()?;
-        if self.keep {
-            eprintln!("awa-devpg: kept {}", self.directory.display());
-        }
-        Ok(())
+        self.private.take().map_or(Ok(()), |private| private.supervisor.stop())
     }
 }
 
@@ -192,7 +170,9 @@ fn start(
     installation: &Installation,
 ) -> Result<Server, DevPgError> {
     let mut tried = Vec::new();
-    for base in [env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")] {
+    let mut bases = vec![env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
+    bases.dedup();
+    for base in bases {
         let directory = base.join(format!("awa-pg-{}", random_name()));
         let host = match socket_directory(&directory) {
             Ok(host) => host,
@@ -212,8 +192,8 @@ fn start(
             Ok(supervisor) => {
                 let url = format!("host={} port={PORT} user=postgres dbname=postgres", quote(host));
                 let data_dir = directory.join("data");
-                let (version, keep) = (installation.version, options.keep);
-                let private = Private { supervisor, data_dir, directory, version, keep };
+                let version = installation.version;
+                let private = Private { supervisor, data_dir, version };
                 return Ok(Server { url, private: Some(private) });
             }
             Err(StartError::Directory(reason)) => tried.push(reason),

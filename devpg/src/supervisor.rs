@@ -18,6 +18,12 @@ use crate::{DevPgError, last_lines};
 const SCRIPT: &str = include_str!("supervisor.sh");
 const SHELL: &str = "/bin/sh";
 
+/// Exit codes of the script: the directory was never made, the server is still there, the
+/// directory is still there.
+const NO_DIRECTORY: i32 = 11;
+const NOT_STOPPED: i32 = 12;
+const NOT_REMOVED: i32 = 13;
+
 /// How long `initdb` and the server's start may take together.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// How long a stop may take: more than the script's own bounds, fast and immediate.
@@ -62,6 +68,7 @@ pub(crate) struct Supervisor {
     /// ends, however it ends; no other process inherits it.
     lifeline: Option<ChildStdin>,
     directory: PathBuf,
+    keep: bool,
     server_pid: Option<u32>,
 }
 
@@ -108,7 +115,8 @@ impl Supervisor {
         drop(command);
         let lifeline = shell.stdin.take();
         let directory = plan.directory.to_owned();
-        Ok((Self { shell, lifeline, directory, server_pid: None }, reports))
+        let keep = plan.keep;
+        Ok((Self { shell, lifeline, directory, keep, server_pid: None }, reports))
     }
 
     /// Waits until the cluster is made and the server's process is started.
@@ -191,15 +199,20 @@ impl Supervisor {
             directory: self.directory.clone(),
         };
         match wait_with_deadline(&mut self.shell, Instant::now() + STOP_DEADLINE) {
-            // 1: there never was a directory.
-            Ok(Some(status)) if matches!(status.code(), Some(0 | 1)) => Ok(()),
-            Ok(Some(status)) if status.code() == Some(2) => {
-                Err(stop_error("it survived SIGKILL".to_owned()))
-            }
-            Ok(Some(status)) if status.code() == Some(3) => {
-                Err(stop_error("its directory could not be removed".to_owned()))
-            }
-            Ok(Some(status)) => Err(stop_error(format!("its supervisor ended with {status}"))),
+            Ok(Some(status)) => match status.code() {
+                Some(0) => {
+                    if self.keep {
+                        eprintln!("awa-devpg: kept {}", self.directory.display());
+                    }
+                    Ok(())
+                }
+                Some(NO_DIRECTORY) => Ok(()),
+                Some(NOT_STOPPED) => Err(stop_error("it survived SIGKILL".to_owned())),
+                Some(NOT_REMOVED) => {
+                    Err(stop_error("its directory could not be removed".to_owned()))
+                }
+                Some(_) | None => Err(stop_error(format!("its supervisor ended with {status}"))),
+            },
             Ok(None) => Err(stop_error(format!("not gone after {STOP_DEADLINE:?}"))),
             Err(e) => Err(stop_error(format!("waiting for its supervisor: {e}"))),
         }

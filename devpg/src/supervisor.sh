@@ -6,7 +6,7 @@
 # Standard input is a pipe whose other end only the program holds. Nothing is ever written to it:
 # its end of file means "stop", whether the program closed it, exited or was killed.
 # Standard output takes one line, `pid N`, `initdb-failed` or, after the reason, `directory-failed`.
-# From then on only the server holds it: its end of file tells the program that the server is gone.
+# After `pid` only the server holds it: its end of file tells the program that the server is gone.
 
 directory=$1 bin=$2 keep=$3
 shift 3
@@ -19,7 +19,7 @@ umask 077
 # Made here and not by the program: a program killed at any moment leaves no directory behind.
 if ! mkdir "$directory" 2>&1; then
     echo directory-failed
-    exit 1
+    exit 11
 fi
 exec 3>&1 >>"$directory/log" 2>&1
 
@@ -55,7 +55,7 @@ while read -r _; do :; done
 # Fast shutdown for 10 s, immediate shutdown for 5 s, and then without asking.
 status=0
 if [ -n "$server" ]; then
-    signal_until_gone INT 500 || signal_until_gone QUIT 250 || signal_until_gone KILL 250 || status=2
+    signal_until_gone INT 500 || signal_until_gone QUIT 250 || signal_until_gone KILL 250 || status=12
 fi
-[ "$keep" = keep ] || rm -rf "$directory" || status=3
+[ "$keep" = keep ] || rm -rf "$directory" || status=13
 exit "$status"

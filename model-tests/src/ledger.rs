@@ -91,7 +91,7 @@ impl Ledger {
             self.jobs.insert(new.job, entry);
         }
         self.open.remove(&txn);
-        self.commits += 1;
+        self.commits += u64::from(!jobs.is_empty());
         Ok(())
     }
 
@@ -101,8 +101,8 @@ impl Ledger {
     }
 
     /// A claim committed (one that rolled back is not reported, H05). The order within one claim is
-    /// free: its jobs are claimed together. `complete` says that nothing but `limit` could stop it,
-    /// such as a bound in bytes or a snapshot older than the newest commit.
+    /// free: its jobs are claimed together. `complete` says that only `limit` could stop it: no bound
+    /// in bytes, no snapshot older than the newest commit.
     pub fn claim(&mut self, lane: Lane, jobs: &[Claimed], limit: usize, complete: bool) -> Judged {
         let ids: Vec<u64> = jobs.iter().map(|c| c.job).collect();
         let taken = self.admit("claim", &ids, &[S::Available])?;
@@ -321,7 +321,7 @@ impl Ledger {
     fn re_enter(&mut self, taken: &Jobs) {
         let order = (self.commits, self.commits);
         self.each(taken).for_each(|e| (e.state, e.at_us, e.order) = (S::Available, 0, order));
-        self.commits += 1;
+        self.commits += u64::from(!taken.is_empty());
     }
 
     fn leave(&mut self, op: &'static str, jobs: &[u64], from: State, to: State) -> Judged {

@@ -1,1 +1,2 @@
 //! Oracles for Awa: the Ledger, the World, the explorer and the conformance suite.
+pub mod ledger;

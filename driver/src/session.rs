@@ -1,0 +1,228 @@
+//! One connection and the machines that run on it, one after another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use awa_core::{Fault, Machine, Reply, Step, Turn};
+use awa_sqlgen::Sql;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, GenericClient, Socket};
+
+use crate::error::Error;
+use crate::flush::{Broken, Flushed, ParamTypes, Prepared, flush};
+
+/// How a session keeps its statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statements {
+    /// Prepared and named once a connection: the fastest.
+    Named,
+    /// Unnamed: works through a pooler that gives each transaction another server connection (H57).
+    Unnamed,
+}
+
+/// A connection to one installation.
+pub struct Session {
+    client: Client,
+    sql: Sql,
+    statements: Statements,
+    named: BTreeMap<Arc<str>, tokio_postgres::Statement>,
+    types: ParamTypes,
+}
+
+impl Session {
+    /// Connects and drives the connection on a task of its own, which ends with the session.
+    ///
+    /// # Errors
+    /// The server can't be reached or refuses.
+    pub async fn connect<T>(
+        config: &tokio_postgres::Config,
+        tls: T,
+        sql: Sql,
+        statements: Statements,
+    ) -> Result<Self, Error>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        let connected = config.connect(tls).await;
+        let (client, connection) = connected.map_err(|e| Error::postgres("connect", e))?;
+        tokio::spawn(async move {
+            // The client sees the same error on its next request.
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection ended");
+            }
+        });
+        Ok(Self::new(client, sql, statements))
+    }
+
+    /// A session on a connection that the caller made and drives.
+    #[must_use]
+    pub fn new(client: Client, sql: Sql, statements: Statements) -> Self {
+        Self { client, sql, statements, named: BTreeMap::new(), types: ParamTypes::default() }
+    }
+
+    /// The connection. Statements sent on it run between machines.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The statements of the installation.
+    #[must_use]
+    pub fn sql(&self) -> &Sql {
+        &self.sql
+    }
+
+    /// Whether the connection is known to be gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Runs a machine to its end in a transaction of its own.
+    ///
+    /// # Errors
+    /// PostgreSQL's error; [`Error::is_unknown`] where the connection was lost in COMMIT;
+    /// [`Error::as_fault`] where the books don't balance. In all but the unknown case nothing changed.
+    pub async fn run<M: Machine>(&mut self, mut machine: M) -> Result<M::Outcome, Error> {
+        let mut state = Progress::Fresh;
+        let mut turn = machine.start();
+        let mut last_step = String::from("begin");
+        loop {
+            let (steps, commit) = match turn {
+                Turn::Ask(steps) => (steps, false),
+                Turn::Last(steps) => (steps, true),
+                Turn::Commit(outcome) => {
+                    self.commit(state).await?;
+                    return Ok(outcome);
+                }
+                Turn::Rollback(outcome) => {
+                    self.rollback(state).await?;
+                    return Ok(outcome);
+                }
+                Turn::Bug(fault) => {
+                    self.rollback(state).await?;
+                    tracing::error!(%fault, after = last_step, "the books don't balance");
+                    return Err(Error::fault(last_step, fault));
+                }
+            };
+            if let Some(step) = steps.last() {
+                last_step = step.to_string();
+            }
+            let begin = state == Progress::Fresh;
+            tracing::trace!(begin, commit, steps = steps.len(), last = last_step, "flush");
+            let flushed = self.flush(&steps, begin, commit).await;
+            let Flushed { replies, aborted } = match flushed {
+                Ok(flushed) => flushed,
+                Err(broken) => return Err(self.give_up(broken).await),
+            };
+            state = match (commit, aborted) {
+                (true, _) => Progress::Ended,
+                (false, true) => Progress::Aborted,
+                (false, false) => Progress::Open,
+            };
+            turn = machine.resume(replies);
+        }
+    }
+
+    async fn flush(&mut self, steps: &[Step], begin: bool, commit: bool) -> Result<Flushed, Broken> {
+        let prepared = match self.statements {
+            Statements::Named => Prepared::Named(&mut self.named),
+            Statements::Unnamed => Prepared::Unnamed(&self.types),
+        };
+        flush(&self.client, &self.sql, prepared, steps, begin, commit).await
+    }
+
+    async fn commit(&self, state: Progress) -> Result<(), Error> {
+        match state {
+            Progress::Fresh | Progress::Ended => Ok(()),
+            Progress::Open | Progress::Aborted => {
+                let done = self.client.batch_execute("commit").await;
+                done.map_err(|e| {
+                    if e.as_db_error().is_none() {
+                        Error::unknown("commit", e)
+                    } else {
+                        Error::postgres("commit", e)
+                    }
+                })
+            }
+        }
+    }
+
+    async fn rollback(&self, state: Progress) -> Result<(), Error> {
+        match state {
+            Progress::Fresh | Progress::Ended => Ok(()),
+            Progress::Open | Progress::Aborted => {
+                let done = self.client.batch_execute("rollback").await;
+                done.map_err(|e| Error::postgres("rollback", e))
+            }
+        }
+    }
+
+    /// After a flush that broke: leaves no transaction open behind, and says why.
+    async fn give_up(&self, broken: Broken) -> Error {
+        // Outside a transaction this only draws a warning; on a dead connection it fails, and the
+        // server has rolled back by itself.
+        if let Err(error) = self.client.batch_execute("rollback").await {
+            tracing::debug!(%error, "no rollback after a broken flush");
+        }
+        broken.into_error()
+    }
+}
+
+/// Where a machine's transaction stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Fresh,
+    Open,
+    Aborted,
+    Ended,
+}
+
+impl Broken {
+    fn into_error(self) -> Error {
+        match self {
+            Self::Postgres { at, source } => Error::postgres(at, source),
+            Self::Unknown { at, source } => Error::unknown(at, source),
+            Self::Misshapen { step, what } => {
+                Error::fault(step.clone(), Fault::UnexpectedReply { step, reply: what })
+            }
+        }
+    }
+}
+
+/// Runs steps inside transactions that the caller owns: an enqueue is part of the caller's business
+/// transaction and commits or vanishes with it. Remembers what it learned about statements, so keep
+/// one for a process.
+#[derive(Debug)]
+pub struct Embedded {
+    sql: Sql,
+    types: ParamTypes,
+}
+
+impl Embedded {
+    /// For the installation of `sql`.
+    #[must_use]
+    pub fn new(sql: Sql) -> Self {
+        Self { sql, types: ParamTypes::default() }
+    }
+
+    /// Runs `steps` in one flush on the caller's transaction, without BEGIN or COMMIT.
+    ///
+    /// # Errors
+    /// PostgreSQL's error, or a refusal: the caller's transaction can then only be rolled back.
+    pub async fn run<C: GenericClient + Sync>(
+        &self,
+        transaction: &C,
+        steps: &[Step],
+    ) -> Result<Vec<Reply>, Error> {
+        let prepared = Prepared::Unnamed(&self.types);
+        let flushed = flush(transaction, &self.sql, prepared, steps, false, false).await;
+        let replies = flushed.map_err(Broken::into_error)?.replies;
+        if let Some(Reply::Refused(refusal)) = replies.last() {
+            let at = steps.get(replies.len() - 1).map_or_else(String::new, Step::to_string);
+            return Err(Error::refused(at, *refusal));
+        }
+        Ok(replies)
+    }
+}

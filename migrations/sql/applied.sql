@@ -1,0 +1,2 @@
+-- What has been applied, by version: version, checksum.
+select version, checksum from {schema}.schema_migrations order by version

@@ -1,0 +1,1 @@
+insert into {schema}.schema_migrations (version, name, checksum) values ({version}, '{name}', '{checksum}')
