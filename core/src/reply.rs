@@ -61,6 +61,8 @@ pub enum Reply {
     Claimed(Claimed),
     /// The own transaction's id.
     OwnXid(Option<Xid>),
+    /// The snapshot of a poll, and the lanes that hold something to claim, ascending.
+    Polled { seen: Snapshot, holding: Vec<LaneId> },
     /// The attempts that this step closed, ascending; any other one named was not open to it.
     Closed(Vec<ReceiptId>),
     /// Where the job is; `None`: nowhere that is retained.

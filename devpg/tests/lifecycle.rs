@@ -1,6 +1,8 @@
 //! A private server: what it is like while it is there, and that it is gone afterwards, however
 //! its owner ended.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::fs;
@@ -60,22 +62,19 @@ fn dropping_ends_a_server_with_busy_sessions() {
     eventually("the session is busy", || (ask(server.url(), busy) == "1").then_some(()));
     let start = Instant::now();
     drop(server);
-    assert!(start.elapsed() < Duration::from_secs(9), "a fast shutdown was enough");
+    assert!(start.elapsed() < Duration::from_secs(4), "a fast shutdown was enough");
     assert!(!directory.exists());
     assert_eq!(processes_naming(&directory), Vec::<String>::new());
     assert!(session.join().unwrap(), "the session was ended");
 }
 
 #[test]
-fn a_server_that_ignores_a_fast_shutdown_is_stopped_at_once() {
+fn a_server_that_hears_no_signal_is_killed() {
     let server = private(Options::default());
     let directory = directory_of(server.url());
     // A stopped process does not hear SIGINT or SIGQUIT: only SIGKILL is left.
-    let supervised = server.pid().unwrap();
-    signal("STOP", supervised.into());
-    let start = Instant::now();
+    signal("STOP", server.pid().unwrap().into());
     server.stop().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(30));
     assert_gone(&directory);
 }
 

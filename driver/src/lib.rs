@@ -5,12 +5,14 @@ mod decode;
 mod error;
 mod flush;
 mod migrate;
+mod pool;
 mod session;
 
 pub use awa_core as core;
 pub use awa_sqlgen::Sql;
 pub use error::{Error, Mismatch};
 pub use migrate::{Migrated, check, migrate};
+pub use pool::{Connector, Held, Sessions};
 pub use session::{Embedded, Session, Statements};
 pub use tokio_postgres;
 

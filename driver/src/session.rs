@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use awa_core::{Fault, Machine, Reply, Step, Turn};
 use awa_sqlgen::Sql;
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, GenericClient, Socket};
+use tokio_postgres::{Client, GenericClient};
 
 use crate::error::Error;
 use crate::flush::{Broken, Flushed, ParamTypes, Prepared, flush};
@@ -27,38 +26,16 @@ pub struct Session {
     statements: Statements,
     named: BTreeMap<Arc<str>, tokio_postgres::Statement>,
     types: ParamTypes,
+    /// A machine is under way. Still set after one was dropped half-way: its transaction may be open.
+    under_way: bool,
 }
 
 impl Session {
-    /// Connects and drives the connection on a task of its own, which ends with the session.
-    ///
-    /// # Errors
-    /// The server can't be reached or refuses.
-    pub async fn connect<T>(
-        config: &tokio_postgres::Config,
-        tls: T,
-        sql: Sql,
-        statements: Statements,
-    ) -> Result<Self, Error>
-    where
-        T: MakeTlsConnect<Socket>,
-        T::Stream: Send + 'static,
-    {
-        let connected = config.connect(tls).await;
-        let (client, connection) = connected.map_err(|e| Error::postgres("connect", e))?;
-        tokio::spawn(async move {
-            // The client sees the same error on its next request.
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "the connection ended");
-            }
-        });
-        Ok(Self::new(client, sql, statements))
-    }
-
     /// A session on a connection that the caller made and drives.
     #[must_use]
     pub fn new(client: Client, sql: Sql, statements: Statements) -> Self {
-        Self { client, sql, statements, named: BTreeMap::new(), types: ParamTypes::default() }
+        let (named, types) = (BTreeMap::new(), ParamTypes::default());
+        Self { client, sql, statements, named, types, under_way: false }
     }
 
     /// The connection. Statements sent on it run between machines.
@@ -79,12 +56,29 @@ impl Session {
         self.client.is_closed()
     }
 
+    /// Whether the connection is there and no machine was dropped half-way on it.
+    #[must_use]
+    pub fn is_reusable(&self) -> bool {
+        !self.under_way && !self.is_closed()
+    }
+
     /// Runs a machine to its end in a transaction of its own.
     ///
     /// # Errors
     /// PostgreSQL's error; [`Error::is_unknown`] where the connection was lost in COMMIT;
     /// [`Error::as_fault`] where the books don't balance. In all but the unknown case nothing changed.
-    pub async fn run<M: Machine>(&mut self, mut machine: M) -> Result<M::Outcome, Error> {
+    pub async fn run<M: Machine>(&mut self, machine: M) -> Result<M::Outcome, Error> {
+        if self.under_way {
+            // A future was dropped before its end. Its answers are gone, its transaction may not be.
+            self.rollback(Progress::Open).await?;
+        }
+        self.under_way = true;
+        let ran = self.drive(machine).await;
+        self.under_way = false;
+        ran
+    }
+
+    async fn drive<M: Machine>(&mut self, mut machine: M) -> Result<M::Outcome, Error> {
         let mut state = Progress::Fresh;
         let mut turn = machine.start();
         let mut last_step = String::from("begin");

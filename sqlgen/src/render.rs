@@ -107,6 +107,7 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
             claim::claim_ready(sql, *lane, window, *limit, *bytes_max, *deadline)
         }
         Step::ReadOwnXid => claim::read_own_xid(sql),
+        Step::PollLanes { lanes } => claim::poll_lanes(sql, lanes),
         Step::Fence { batches } => exits::fence(sql, batches),
         Step::CompleteCompact { receipts } => exits::complete_compact(sql, receipts),
         Step::CloseAttempts { exits } => exits::close_attempts(sql, exits),

@@ -18,10 +18,10 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_awa-devpg");
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory that any user may write to, like the temporary one; removed in the end.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let name = format!("awa-t-{:016x}", RandomState::new().hash_one(std::process::id()));
         let dir = std::env::temp_dir().join(name);
         fs::create_dir(&dir).unwrap();
@@ -31,7 +31,7 @@ impl Scratch {
     }
 
     /// A directory below it that only its owner may write to.
-    pub fn closed(&self, name: &str) -> PathBuf {
+    pub(crate) fn closed(&self, name: &str) -> PathBuf {
         let dir = self.0.join(name);
         fs::create_dir_all(&dir).unwrap();
         chmod(&dir, 0o755);
@@ -39,7 +39,7 @@ impl Scratch {
     }
 
     /// An executable shell script in the directory `dir` below it.
-    pub fn script(&self, dir: &str, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn script(&self, dir: &str, name: &str, text: &str) -> PathBuf {
         let dir = self.closed(dir);
         let file = dir.join(name);
         fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -48,7 +48,7 @@ impl Scratch {
     }
 
     /// Names of what lies in it.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         names_in(&self.0)
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Scratch {
     }
 }
 
-pub fn names_in(dir: &Path) -> Vec<String> {
+pub(crate) fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<_> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -70,19 +70,19 @@ pub fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-pub fn chmod(path: &Path, mode: u32) {
+pub(crate) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// The program, with `TMPDIR` set to the scratch directory and no server named by the environment.
-pub fn program(scratch: &Scratch) -> Command {
+pub(crate) fn program(scratch: &Scratch) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env("TMPDIR", &scratch.0).env_remove("DATABASE_URL").stdin(Stdio::null());
     command
 }
 
 /// A copy of the program where every user can reach it.
-pub fn copy_of_program(scratch: &Scratch) -> PathBuf {
+pub(crate) fn copy_of_program(scratch: &Scratch) -> PathBuf {
     let copy = scratch.0.join("awa-devpg");
     fs::copy(PROGRAM, &copy).unwrap();
     chmod(&copy, 0o755);
@@ -90,21 +90,21 @@ pub fn copy_of_program(scratch: &Scratch) -> PathBuf {
 }
 
 /// Runs a command that is to end by itself.
-pub fn output(command: &mut Command) -> (Output, String) {
+pub(crate) fn output(command: &mut Command) -> (Output, String) {
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     (output, stderr)
 }
 
 /// The program, running a server.
-pub struct Holder {
-    pub child: Child,
-    pub url: String,
+pub(crate) struct Holder {
+    pub(crate) child: Child,
+    pub(crate) url: String,
 }
 
 impl Holder {
     /// Starts it in a process group of its own, as a shell does, and waits for its first line.
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .process_group(0)
             .stdin(Stdio::piped())
@@ -122,24 +122,24 @@ impl Holder {
         Self { child, url: url.trim_end().to_owned() }
     }
 
-    pub fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         directory_of(&self.url)
     }
 
     /// Closes standard input and waits for the program to end.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 }
 
 /// The private directory, from a connection string without quotes.
-pub fn directory_of(url: &str) -> PathBuf {
+pub(crate) fn directory_of(url: &str) -> PathBuf {
     PathBuf::from(url.strip_prefix("host=").unwrap().split(' ').next().unwrap())
 }
 
 /// Waits until there is something, and fails after half a minute.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -151,14 +151,14 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Waits until neither the directory nor a process that names it is left.
-pub fn assert_gone(directory: &Path) {
+pub(crate) fn assert_gone(directory: &Path) {
     eventually(&format!("{} is gone", directory.display()), || {
         (!directory.exists() && processes_naming(directory).is_empty()).then_some(())
     });
 }
 
 /// Command lines of all processes that name the path: the server, its supervisor, `initdb`.
-pub fn processes_naming(path: &Path) -> Vec<String> {
+pub(crate) fn processes_naming(path: &Path) -> Vec<String> {
     let path = path.to_str().unwrap();
     let lines: Vec<String> = if Path::new("/proc/self/cmdline").exists() {
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -175,7 +175,7 @@ pub fn processes_naming(path: &Path) -> Vec<String> {
 }
 
 /// Sends a signal to a process, or to a group if `target` is negative.
-pub fn signal(signal: &str, target: i64) {
+pub(crate) fn signal(signal: &str, target: i64) {
     let script = "kill -s \"$1\" -- \"$2\"";
     let status = Command::new("/bin/sh")
         .args(["-c", script, "sh", signal, &target.to_string()])
@@ -185,13 +185,13 @@ pub fn signal(signal: &str, target: i64) {
 }
 
 /// Whether the tests run as root.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let scratch = Scratch::new();
     fs::metadata(&scratch.0).unwrap().uid() == 0
 }
 
 /// User and group id of `nobody` on this machine.
-pub fn nobody() -> (u32, u32) {
+pub(crate) fn nobody() -> (u32, u32) {
     let id = |flag| {
         let output = Command::new("id").args([flag, "nobody"]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
@@ -200,7 +200,7 @@ pub fn nobody() -> (u32, u32) {
 }
 
 /// Asks the server one question; the answer as text.
-pub fn ask(url: &str, sql: &str) -> String {
+pub(crate) fn ask(url: &str, sql: &str) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (client, connection) =
@@ -218,7 +218,7 @@ pub fn ask(url: &str, sql: &str) -> String {
 }
 
 /// Where the programs of a running private server are: the server notes how it was started.
-pub fn bin_of(directory: &Path) -> PathBuf {
+pub(crate) fn bin_of(directory: &Path) -> PathBuf {
     let command_line = fs::read_to_string(directory.join("data/postmaster.opts")).unwrap();
     Path::new(command_line.split(' ').next().unwrap()).parent().unwrap().to_owned()
 }
