@@ -123,6 +123,16 @@ impl Server {
     pub fn stop(mut self) -> Result<(), DevPgError> {
         self.private.take().map_or(Ok(()), |private| private.supervisor.stop())
     }
+
+    /// Lets a private server run after this process has ended. Whoever wants it gone sends SIGINT to
+    /// [`Server::pid`] and removes the directory that holds [`Server::data_dir`].
+    ///
+    /// # Errors
+    ///
+    /// [`DevPgError::Stop`] when its supervisor could not be told: the server then ends with this process.
+    pub fn leave_running(mut self) -> Result<(), DevPgError> {
+        self.private.take().map_or(Ok(()), |private| private.supervisor.leave())
+    }
 }
 
 fn check(options: &Options) -> Result<(), DevPgError> {

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -186,6 +186,22 @@ impl Supervisor {
     /// Stops the server and removes the directory, unless it is to be kept.
     pub(crate) fn stop(mut self) -> Result<(), DevPgError> {
         self.end()
+    }
+
+    /// Ends the supervisor and lets the server run.
+    pub(crate) fn leave(mut self) -> Result<(), DevPgError> {
+        let stop_error = |detail: String| DevPgError::Stop {
+            detail,
+            pid: self.server_pid,
+            directory: self.directory.clone(),
+        };
+        let Some(mut lifeline) = self.lifeline.take() else { return Ok(()) };
+        let told = lifeline.write_all(b"leave\n");
+        told.map_err(|e| stop_error(format!("telling its supervisor to leave it: {e}")))?;
+        // The supervisor reads the line before it sees the end of file.
+        drop(lifeline);
+        let ended = self.shell.wait();
+        ended.map_err(|e| stop_error(format!("waiting for its supervisor: {e}"))).map(|_| ())
     }
 
     /// Idempotent: once the lifeline is closed and the shell has ended, nothing is left to do.

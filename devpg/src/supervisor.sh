@@ -3,8 +3,9 @@
 #
 #     sh -c SCRIPT awa-devpg DIRECTORY BIN KEEP POSTGRES-OPTION...
 #
-# Standard input is a pipe whose other end only the program holds. Nothing is ever written to it:
-# its end of file means "stop", whether the program closed it, exited or was killed.
+# Standard input is a pipe whose other end only the program holds. Its end of file means "stop",
+# whether the program closed it, exited or was killed. The line "leave" means: end and let the
+# server run.
 # Standard output takes one line, `pid N`, `initdb-failed` or, after the reason, `directory-failed`.
 # After `pid` only the server holds it: its end of file tells the program that the server is gone.
 
@@ -50,7 +51,9 @@ else
 fi
 exec 3>&-
 
-while read -r _; do :; done
+while read -r word; do
+    [ "$word" != leave ] || exit 0
+done
 
 # Fast shutdown for 5 s, immediate shutdown for 2 s, and then without asking.
 status=0

@@ -197,6 +197,18 @@ fn what_is_to_be_kept_is_kept() {
 }
 
 #[test]
+fn what_is_left_running_runs_until_it_is_told_to_stop() {
+    let server = private(Options::default());
+    let (url, pid) = (server.url().to_owned(), server.pid().unwrap());
+    let directory = directory_of(&url);
+    server.leave_running().unwrap();
+    assert_eq!(ask(&url, "select 1"), "1");
+    signal("INT", pid.into());
+    eventually("the server ends", || processes_naming(&directory).is_empty().then_some(()));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn one_server_is_shared_by_a_process() {
     let server = Server::shared().unwrap();
     let others: Vec<_> = (0..3).map(|_| thread::spawn(|| Server::shared().unwrap())).collect();

@@ -60,7 +60,8 @@ impl BatcherConfig {
     #[must_use]
     pub fn for_workers(max_workers: u32, seed: u64) -> Self {
         let shards = completion_shards(max_workers);
-        let two_flushes = FLUSH_ROWS_DEFAULT.saturating_mul(shards.saturating_add(shards.get()).into());
+        let two_flushes =
+            FLUSH_ROWS_DEFAULT.saturating_mul(shards.saturating_add(shards.get()).into());
         let two_each = NonZeroUsize::new((max_workers as usize).saturating_mul(2));
         Self {
             shards,

@@ -240,8 +240,9 @@ impl Scheduler {
     /// A scheduler over `queues`, which polls them all first.
     #[must_use]
     pub fn new(config: SchedulerConfig, queues: Vec<QueueSpec>) -> Self {
-        let backoff =
-            |n: u64| Backoff::new(config.retry_first, config.retry_longest, config.seed.wrapping_add(n));
+        let backoff = |n: u64| {
+            Backoff::new(config.retry_first, config.retry_longest, config.seed.wrapping_add(n))
+        };
         let mut scheduler = Self {
             config,
             queues: Vec::with_capacity(queues.len()),
