@@ -124,7 +124,7 @@ fn nesting_is_bounded() {
     assert!(check(&"[".repeat(ARGS_BYTES_MAX)).is_err());
     // Objects and arrays close with their own bracket at every depth.
     for depth in [1, 63, 64, 65, 127, 128, 129, ARGS_DEPTH_MAX] {
-        let mixed = |n: usize| if n % 3 == 0 { ("{\"k\":", "}") } else { ("[", "]") };
+        let mixed = |n: usize| if n.is_multiple_of(3) { ("{\"k\":", "}") } else { ("[", "]") };
         let open: String = (0..depth).map(|n| mixed(n).0).collect();
         let close: Vec<_> = (0..depth).rev().map(|n| mixed(n).1).collect();
         assert!(check(&format!("{open}0{}", close.concat())).is_ok());

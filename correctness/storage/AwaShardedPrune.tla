@@ -92,7 +92,8 @@ Hydrated(d) == IF Wide(d) THEN d.body ELSE (CHOOSE r \in BackingRows(d) : TRUE).
 
 Idle == [step |-> "idle"]
 
-RingLocked == tx.step \notin {"idle", "begun"}
+\* With the bug, `locked' is a step at which the ring has been read and is yet to be locked.
+RingLocked == tx.step # "idle" /\ (Bug = "destination-before-lock" => tx.step # "locked")
 
 \* From ExcludeWriters on nothing enters the victim's ready rows, and nothing enters or leaves its
 \* retryable history; claims and compact completions go on. From Exclude on nobody gets in.
@@ -110,7 +111,7 @@ SpentAt(r) == IF Bug = "gate-ignores-shard"
 NothingPending(slot) == \A r \in ready : InGate(r, slot) => SpentAt(r)
 NothingOpen(slot)    == \A r \in attempts : ~InGate(r, slot)
 
-\* R032-02, the boundary included. `instant' is the clock at the start of the transaction.
+\* R032-02, the boundary included. `instant' is the clock that prune has read.
 InsideFloor(d, instant) == Floor > 0 /\ d.state = "failed" /\ d.at >= instant - Floor
 
 \* The same, as prune applies it.
@@ -249,20 +250,19 @@ Step(from, to) == tx.step = from /\ tx' = [tx EXCEPT !.step = to]
 
 OnlyTx == UNCHANGED <<now, ringVars, jobVars, done, countVars, ghostVars>>
 
-\* From here on the transaction's now() stands still.
-BeginPrune ==
+\* R032-13: from here to the end the ring stands still.
+LockRing ==
     /\ tx = Idle
     /\ \E s \in Slots : slots[s].state = "sealed"
-    /\ tx' = [step |-> "begun", now |-> now,
-              to |-> IF Bug = "destination-before-lock" THEN ring ELSE [slot |-> -1, gen |-> 0]]
+    /\ tx' = [step |-> "locked", to |-> ring]
     /\ OnlyTx
 
-\* LockRing, then ObserveRing and LockSlot. R032-04, R032-13: what they see of the ring stands still
-\* to the end. Any sealed slot may be the victim: prune tries the next one where one is held.
-LockRing(victim) ==
-    /\ tx.step = "begun"
+\* R032-04: destination and clock are read in a statement of their own, under the lock. Any sealed
+\* slot may be the victim: where one is held, prune tries another. LockSlot is part of this.
+ObserveRing(victim) ==
+    /\ tx.step = "locked"
     /\ slots[victim].state = "sealed" \/ Bug = "victim-unchecked"
-    /\ tx' = [step |-> "observed", now |-> tx.now, victim |-> victim,
+    /\ tx' = [step |-> "observed", now |-> now, victim |-> victim,
               to |-> IF Bug = "destination-before-lock" THEN tx.to ELSE ring]
     /\ OnlyTx
 
@@ -367,7 +367,7 @@ Next ==
     \/ \E j \in Jobs : ReadCursor(j) \/ EnqueueReady(j)
     \/ ClaimReady \/ CompleteCompact \/ CloseAttempts \/ TombstoneReady \/ RetryTerminal
     \/ \E s \in Slots : Rotate(s) \/ FoldDeltas(s)
-    \/ BeginPrune \/ \E s \in Slots : LockRing(s)
+    \/ LockRing \/ \E s \in Slots : ObserveRing(s)
     \/ ExcludeWriters \/ ProbePendingReady \/ ProbeOpenReceipts
     \/ CarryForward \/ FoldRollup \/ Exclude \/ Truncate \/ MarkPruned \/ Crash
     \/ \E s \in Slots : OldPrune(s)
@@ -420,12 +420,13 @@ OnlyFailedIsCarried ==
         \E r \in ready : r.job = d.job /\ r.slot = d.slot /\ r.gen = d.gen
 
 \* R032-13: the destination does not move under a carry.
-DestinationIsCurrent == RingLocked => tx.to = ring
+Observed == tx.step \notin {"idle", "locked"}
+DestinationIsCurrent == Observed => tx.to = ring
 
 \* Law 6: one slot is open, and prune works on a sealed one.
 RingIsSound == /\ \A s \in Slots : slots[s].state = "open" <=> s = ring.slot
                /\ slots[ring.slot].gen = ring.gen
-               /\ RingLocked => slots[tx.victim].state = "sealed"
+               /\ Observed => slots[tx.victim].state = "sealed"
 
 (* What holds of every step. *)
 

@@ -64,7 +64,8 @@ impl fmt::Display for Mismatch {
 }
 
 impl Error {
-    pub(crate) fn postgres(doing: impl Into<String>, source: tokio_postgres::Error) -> Self {
+    /// PostgreSQL's error while `doing` something that the driver has no machine for.
+    pub fn postgres(doing: impl Into<String>, source: tokio_postgres::Error) -> Self {
         Self(Box::new(Kind::Postgres { doing: doing.into(), source }))
     }
 
@@ -72,7 +73,8 @@ impl Error {
         Self(Box::new(Kind::Unknown { doing: doing.into(), source }))
     }
 
-    pub(crate) fn fault(doing: impl Into<String>, fault: Fault) -> Self {
+    /// The engine's own error while `doing` something.
+    pub fn fault(doing: impl Into<String>, fault: Fault) -> Self {
         Self(Box::new(Kind::Fault { doing: doing.into(), fault }))
     }
 
@@ -80,7 +82,8 @@ impl Error {
         Self(Box::new(Kind::Installation(mismatch)))
     }
 
-    pub(crate) fn refused(doing: impl Into<String>, refusal: Refusal) -> Self {
+    /// Contention that didn't end while `doing` something.
+    pub fn refused(doing: impl Into<String>, refusal: Refusal) -> Self {
         Self(Box::new(Kind::Refused { doing: doing.into(), refusal }))
     }
 

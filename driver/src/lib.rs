@@ -4,6 +4,8 @@
 mod decode;
 mod error;
 mod flush;
+pub mod leadership;
+pub mod listen;
 mod migrate;
 mod pool;
 mod session;

@@ -63,6 +63,15 @@ impl Connector {
         }))
     }
 
+    /// Connects without TLS as `url` says: `postgresql://..` or `key=value ..`.
+    ///
+    /// # Errors
+    /// The text is no connection string.
+    pub fn without_tls(url: &str) -> Result<Self, Error> {
+        let config = url.parse().map_err(|e| Error::postgres("read the connection string", e))?;
+        Ok(Self::new(config, tokio_postgres::NoTls))
+    }
+
     /// A new connection.
     ///
     /// # Errors

@@ -201,6 +201,32 @@ impl Embedded {
         Self { sql, types: ParamTypes::default() }
     }
 
+    /// Runs the first and only flush of a machine on the caller's transaction, without BEGIN or
+    /// COMMIT: for machines whose first turn is [`Turn::Last`].
+    ///
+    /// # Errors
+    /// As for [`Embedded::run`]; [`Error::as_fault`] where the machine wants another turn.
+    pub async fn drive<M: Machine, C: GenericClient + Sync>(
+        &self,
+        transaction: &C,
+        mut machine: M,
+    ) -> Result<M::Outcome, Error> {
+        let mut turn = machine.start();
+        if let Turn::Last(steps) = turn {
+            let replies = self.run(transaction, &steps).await?;
+            turn = machine.resume(replies);
+        }
+        match turn {
+            Turn::Commit(outcome) | Turn::Rollback(outcome) => Ok(outcome),
+            Turn::Bug(fault) => Err(Error::fault("embed", fault)),
+            Turn::Ask(steps) | Turn::Last(steps) => {
+                let step = steps.first().map_or_else(String::new, Step::to_string);
+                let reply = "a caller's transaction takes one flush".to_owned();
+                Err(Error::fault("embed", Fault::UnexpectedReply { step, reply }))
+            }
+        }
+    }
+
     /// Runs `steps` in one flush on the caller's transaction, without BEGIN or COMMIT.
     ///
     /// # Errors

@@ -4,14 +4,15 @@
 //!
 //! - The open slot is rotated when it holds something that a prune would drop and is old or large.
 //!   A slot that holds nothing but failures inside the floor gains nothing by it and stays open.
-//! - A sealed slot is *ripe* when its history is past the window. Without need, only ripe slots are
-//!   pruned, so that a failure is carried once a window.
-//! - When too few pruned slots stand ahead, the ring *needs* slots, and the oldest sealed ones are
-//!   pruned before they are ripe; but only where that carries little beside what it drops, or
-//!   where the slot has been sealed for [`RingPolicyConfig::early_life`]. Failing both, the open
-//!   slot grows beyond its size rather than failures being rewritten over and over.
+//! - A prune is *worth it* when it carries little beside what it drops, or when the slot has been
+//!   sealed for [`RingPolicyConfig::carry_life`].
+//! - A sealed slot is *ripe* when its history is past the window and a prune is worth it. Without
+//!   need, only ripe slots are pruned.
+//! - When too few pruned slots stand ahead, the ring *needs* slots, and the oldest sealed ones that
+//!   are worth it are pruned before they are ripe. Failing that, the open slot grows beyond its
+//!   size rather than failures being rewritten over and over.
 //!
-//! So a failure is carried at most `floor / early_life` times, not counting carries that cost next
+//! So a failure is carried at most `floor / carry_life` times, not counting carries that cost next
 //! to nothing beside the prune that they are part of, whatever the load.
 //!
 //! - A slot that can't be pruned now is stepped over and tried again after a back-off (law 7).
@@ -40,8 +41,8 @@ pub struct SlotLoad {
     pub has_droppable: bool,
     /// About how many rows a prune would drop, jobs of compact batches included. 0 if unknown.
     pub droppable_hint: i64,
-    /// About how many failures inside the floor a prune would carry. 0 in the lease and the claim
-    /// ring, which carry nothing.
+    /// About how many failures inside the floor a prune would carry; too many is safe and only
+    /// postpones. 0 in the lease and the claim ring, which carry nothing.
     pub carried_hint: i64,
     /// When the newest terminal fact of the slot was finalised, if that is cheap to tell: jobs of
     /// a slot may end long after it was sealed. Without it, history counts from the sealing.
@@ -208,13 +209,16 @@ impl RingPolicy {
     }
 
     /// When to look whether the open slot is full: half-way to when it will be, if it grows on as
-    /// it did.
+    /// it did. In the past if it is full already.
     fn full_at(&mut self, view: &RingView, load: &SlotLoad, full_bytes: i64) -> Instant {
         let last = self.last_open.replace((view.current, load.bytes, view.now));
+        let left = full_bytes.saturating_sub(load.bytes);
+        if left <= 0 {
+            return Instant::FIRST;
+        }
         let Some((segment, bytes, at)) = last else { return Instant::LAST };
         let (grown, passed) = (load.bytes - bytes, view.now.since(at).us());
-        let left = full_bytes - load.bytes;
-        if segment != view.current || grown <= 0 || left <= 0 {
+        if segment != view.current || grown <= 0 {
             return Instant::LAST;
         }
         let half_way = i128::from(left) * i128::from(passed) / i128::from(grown) / 2;
@@ -225,30 +229,30 @@ impl RingPolicy {
     fn candidates(&self, view: &RingView, loads: &[SlotLoad]) -> Candidates {
         let needed = self.config.ahead(view).saturating_sub(view.pruned_count());
         let mut found = Candidates { slots: Vec::new(), wanted: 0, changes_at: Instant::LAST };
-        let (mut ripe, mut early) = (0, 0);
+        let (mut ripe, mut spare) = (0, 0);
         for slot in view.sealed_oldest_first() {
             let load = load_of(loads, &slot);
-            let retry_at = self.held.iter().find(|held| held.segment == slot.segment());
-            let retry_at = retry_at.map_or(Instant::FIRST, |held| held.retry_at);
+            let held = self.held.iter().find(|held| held.segment == slot.segment());
+            let retry_at = held.map_or(Instant::FIRST, |held| held.retry_at);
             let ripe_at = self.config.ripe_at(&slot, load).max(retry_at);
-            let early_at = if needed > 0 {
-                self.config.early_at(&slot, load).max(retry_at)
+            let spare_at = if needed > 0 {
+                self.config.worth_it_at(&slot, load).max(retry_at)
             } else {
                 Instant::LAST
             };
             if ripe_at <= view.now {
                 ripe += 1;
                 found.slots.push(slot.segment());
-            } else if early_at <= view.now {
-                early += 1;
+            } else if spare_at <= view.now {
+                spare += 1;
                 found.slots.push(slot.segment());
             } else {
-                found.changes_at = found.changes_at.min(ripe_at).min(early_at);
+                found.changes_at = found.changes_at.min(ripe_at).min(spare_at);
             }
         }
         // Beyond the ripe ones, only as many as the ring needs; the rest stands in for those that
         // turn out to be held.
-        found.wanted = ripe.max(needed.min(ripe + early));
+        found.wanted = ripe.max(needed.min(ripe + spare));
         found
     }
 }

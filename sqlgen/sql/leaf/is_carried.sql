@@ -1,2 +1,3 @@
--- core: rules::is_carried. The row is called d; $cutoff is the first parameter, NULL when the floor is off.
-(d.state = 'failed' and d.finalized_at >= $1)
+-- core: rules::is_carried. The row is called d; the first parameter is the cutoff, NULL when the
+-- floor is off. Never NULL itself, so that it can be negated.
+coalesce(d.state = 'failed' and d.finalized_at >= $1, false)

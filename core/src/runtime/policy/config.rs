@@ -8,7 +8,7 @@ use crate::time::{Instant, Span};
 /// How one ring is rotated and pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingPolicyConfig {
-    /// How long history is kept after its slot was sealed, room permitting: `completed_retention`
+    /// How long history is kept at least after its slot was sealed, room permitting: `completed_retention`
     /// in the queue ring, nothing in the others.
     pub retention: Span,
     /// An open slot that holds something droppable is rotated at this age.
@@ -18,13 +18,11 @@ pub struct RingPolicyConfig {
     pub segment_bytes: i64,
     /// But not by size before this age, so that catalog churn is bounded (H42).
     pub rotate_min_age: Span,
-    /// A sealed slot may be pruned before its history is past the window, when the ring needs
-    /// slots, once it has been sealed for so long; bounds how often a failure is carried.
-    pub early_life: Span,
-    /// It may be so at any time if it drops at least so many rows for each that it carries.
+    /// A sealed slot that carries failures is not pruned before it has been sealed for so long,
+    /// unless that is cheap; bounds how often a failure is carried.
+    pub carry_life: Span,
+    /// A carry is cheap if the prune drops at least so many rows for each that it carries.
     pub cheap_ratio: i64,
-    /// Or if it carries no more rows than this.
-    pub cheap_rows: i64,
     /// Slots that one decision tries at most.
     pub tries_max: usize,
     /// The wait before a held slot is tried again.
@@ -33,10 +31,12 @@ pub struct RingPolicyConfig {
     pub held_longest: Span,
 }
 
-/// Carries within one floor at most, but for cheap ones.
+/// Carries of a failure within its floor at most, but for cheap ones.
 const CARRIES_MAX: u64 = 36;
-/// The shortest life of a slot that isn't cheap to prune early.
-const EARLY_LIFE_MIN: Span = Span::from_secs(60);
+/// The bounds of [`RingPolicyConfig::carry_life`], whatever the floor: a short floor must not make
+/// the ring spin, nor a long one stop it.
+const CARRY_LIFE_MIN: Span = Span::from_secs(60);
+const CARRY_LIFE_MAX: Span = Span::from_secs(2 * 3600);
 const ROTATE_AGE_MIN: Span = Span::from_secs(600);
 
 impl RingPolicyConfig {
@@ -50,15 +50,14 @@ impl RingPolicyConfig {
     #[must_use]
     pub fn queue(slots: usize, completed_retention: Span, floor: Floor) -> Self {
         let sharing = slots.saturating_sub(ahead(slots) + 2).max(1) as u64;
-        let early_life = Span::from_us(floor.span().us() as u64 / CARRIES_MAX);
+        let carry_life = Span::from_us(floor.span().us() as u64 / CARRIES_MAX);
         Self {
             retention: completed_retention,
             rotate_age: Span::from_us(completed_retention.us() as u64 / sharing)
                 .max(ROTATE_AGE_MIN),
             segment_bytes: 512 << 20,
-            early_life: early_life.max(EARLY_LIFE_MIN),
-            cheap_ratio: 64,
-            cheap_rows: 1_000,
+            carry_life: carry_life.max(CARRY_LIFE_MIN).min(CARRY_LIFE_MAX),
+            cheap_ratio: 32,
             ..Self::transient()
         }
     }
@@ -71,9 +70,8 @@ impl RingPolicyConfig {
             rotate_age: ROTATE_AGE_MIN,
             segment_bytes: 64 << 20,
             rotate_min_age: Span::from_secs(5),
-            early_life: Span::ZERO,
+            carry_life: Span::ZERO,
             cheap_ratio: 0,
-            cheap_rows: 0,
             tries_max: 4,
             held_first: Span::from_secs(1),
             held_longest: Span::from_secs(60),
@@ -101,20 +99,21 @@ impl RingPolicyConfig {
         self.segment_bytes.saturating_mul(times.unwrap_or(i64::MAX))
     }
 
-    /// When a sealed slot's history is past the window. A slot without anything to drop never is.
+    /// When a sealed slot may be pruned without need: its history is past the window. A slot
+    /// without anything to drop never is.
     pub(super) fn ripe_at(&self, slot: &SlotView, load: &SlotLoad) -> Instant {
         if !load.has_droppable {
             return Instant::LAST;
         }
-        let sealed_at = sealed_at(slot);
-        sealed_at.max(load.newest_fact_at.unwrap_or(sealed_at)).after(self.retention)
+        let newest = load.newest_fact_at.unwrap_or(Instant::FIRST).max(sealed_at(slot));
+        newest.after(self.retention).max(self.worth_it_at(slot, load))
     }
 
-    /// When a sealed slot may be pruned if the ring needs it.
-    pub(super) fn early_at(&self, slot: &SlotView, load: &SlotLoad) -> Instant {
-        let cheap = load.carried_hint <= self.cheap_rows
-            || load.carried_hint.saturating_mul(self.cheap_ratio) <= load.droppable_hint;
-        if cheap { Instant::FIRST } else { sealed_at(slot).after(self.early_life) }
+    /// When a prune of a sealed slot is worth what it carries.
+    pub(super) fn worth_it_at(&self, slot: &SlotView, load: &SlotLoad) -> Instant {
+        let is_cheap = load.carried_hint.saturating_mul(self.cheap_ratio) <= load.droppable_hint;
+        let is_free = load.carried_hint <= 0;
+        if is_cheap || is_free { Instant::FIRST } else { sealed_at(slot).after(self.carry_life) }
     }
 }
 

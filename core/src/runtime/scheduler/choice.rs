@@ -123,7 +123,7 @@ impl Scheduler {
     /// that has waited longest (H10).
     fn choose_lane(&self, queue: usize, now: Tick) -> Option<usize> {
         let every = u64::from(self.config.aging_every.get());
-        let is_aged_turn = (self.queues[queue].claims + 1) % every == 0;
+        let is_aged_turn = (self.queues[queue].claims + 1).is_multiple_of(every);
         let eligible = self.ready_lanes(queue).filter(|(_, lane)| lane.is_eligible(now));
         let first = eligible.min_by_key(|(_, lane)| {
             let (priority, shard) = (lane.spec.priority, lane.spec.shard);

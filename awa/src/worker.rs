@@ -1,0 +1,239 @@
+//! Claims jobs, runs handlers and stores how they ended. The decisions are `awa-core`'s scheduler and
+//! batcher; this room owns tasks and timers.
+
+mod claims;
+mod completions;
+mod listen;
+mod run;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use awa_driver::Error;
+use awa_driver::core::fault::{Field, UserError};
+use awa_driver::core::runtime::scheduler::SchedulerConfig;
+use awa_driver::core::{QueueName, in_range, limits};
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::client::Client;
+use crate::handler::{Attempt, Failure, Handlers};
+use crate::maintenance::{Maintenance, MaintenanceService};
+
+/// Attempts must be over after this long, unless a worker says otherwise: a worker that dies gives its
+/// jobs back no later.
+const DEADLINE_DEFAULT: Duration = Duration::from_secs(15 * 60);
+
+/// A worker to be started: which queues, how many jobs at a time, which handlers.
+pub struct Worker {
+    client: Client,
+    queues: BTreeMap<QueueName, u32>,
+    handlers: Handlers,
+    claim_rows: u16,
+    deadline: Option<Duration>,
+    maintenance: Option<Maintenance>,
+}
+
+/// What a worker has done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Jobs claimed.
+    pub claimed: u64,
+    /// Attempts that succeeded, stored.
+    pub completed: u64,
+    /// Attempts that failed, stored.
+    pub failed: u64,
+    /// Attempts whose end was refused: rescued or cancelled meanwhile (H15).
+    pub stale: u64,
+    /// Attempts whose end the server would not store.
+    pub rejected: u64,
+}
+
+impl Worker {
+    /// A worker on the installation of `client`, with maintenance.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            queues: BTreeMap::new(),
+            handlers: Handlers::default(),
+            claim_rows: limits::CLAIM_ROWS_DEFAULT,
+            deadline: Some(DEADLINE_DEFAULT),
+            maintenance: Some(Maintenance::default()),
+        }
+    }
+
+    /// Works a declared queue, up to `concurrency` jobs of it at a time.
+    ///
+    /// # Errors
+    /// The name or the number is out of bounds.
+    pub fn queue(mut self, name: &str, concurrency: u32) -> Result<Self, UserError> {
+        in_range(Field::Limit, concurrency.into(), 1, u32::MAX.into())?;
+        self.queues.insert(QueueName::new(name)?, concurrency);
+        Ok(self)
+    }
+
+    /// Runs `handler` for jobs of `kind`, with their args read as `A`. Args that don't fit fail the job
+    /// for good. A panic fails the attempt.
+    #[must_use]
+    pub fn handler<A, F, Fut>(mut self, kind: &str, handler: F) -> Self
+    where
+        A: DeserializeOwned + Send,
+        F: Fn(Attempt, A) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.handlers.typed(kind, handler);
+        self
+    }
+
+    /// Runs `handler` for jobs of every kind that has none of its own.
+    #[must_use]
+    pub fn fallback<F, Fut>(mut self, handler: F) -> Self
+    where
+        F: Fn(Attempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.handlers.other(handler);
+        self
+    }
+
+    /// Claims up to `rows` jobs at a time, 1 to 4096; 512 unless told otherwise (`R026-31`).
+    ///
+    /// # Errors
+    /// Out of range.
+    pub fn claim_batch_size(mut self, rows: i64) -> Result<Self, UserError> {
+        let max = limits::CLAIM_ROWS_MAX.into();
+        self.claim_rows = in_range(Field::Limit, rows, 1, max)? as u16;
+        Ok(self)
+    }
+
+    /// Attempts must be over `deadline` after they began: then the handler is stopped and the attempt
+    /// fails, and a worker that died gives its jobs back. `None`: never.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Option<Duration>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Takes part in maintenance as told; `None`: other processes must.
+    #[must_use]
+    pub fn maintenance(mut self, maintenance: Option<Maintenance>) -> Self {
+        self.maintenance = maintenance;
+        self
+    }
+
+    /// Starts working. Dropping what it gives stops at once, as a crash would; jobs are then rescued.
+    ///
+    /// # Errors
+    /// A queue is not declared; the server can't be reached.
+    pub async fn start(self) -> Result<Working, Error> {
+        let workers_max = self.queues.values().fold(0_u32, |sum, n| sum.saturating_add(*n));
+        let (drain, draining) = watch::channel(None);
+        let (stats, _) = watch::channel(WorkerStats::default());
+        let stats = Arc::new(stats);
+        let (events, inbox) = mpsc::unbounded_channel();
+        let seed = self.client.seed();
+
+        let (finished, flusher) =
+            completions::start(self.client.clone(), workers_max, seed, Arc::clone(&stats));
+        let mut scheduler = SchedulerConfig::for_workers(workers_max, seed);
+        scheduler.claim_rows = self.claim_rows;
+        let plan = claims::Plan {
+            client: self.client.clone(),
+            scheduler,
+            queues: self.queues,
+            runner: run::Runner {
+                handlers: Arc::new(self.handlers),
+                finished,
+                events: events.clone(),
+                deadline: self.deadline,
+            },
+            deadline: self.deadline,
+            stats: Arc::clone(&stats),
+        };
+        let claimer = claims::start(plan, inbox, draining).await?;
+        let listener = tokio::spawn(listen::listen(self.client.clone(), events));
+        let maintenance =
+            self.maintenance.map(|m| MaintenanceService::start(self.client.clone(), m));
+        Ok(Working { drain, stats, claimer, flusher, listener, maintenance })
+    }
+}
+
+/// A worker at work.
+pub struct Working {
+    drain: watch::Sender<Option<tokio::time::Instant>>,
+    stats: Arc<watch::Sender<WorkerStats>>,
+    claimer: JoinHandle<()>,
+    flusher: JoinHandle<()>,
+    listener: JoinHandle<()>,
+    maintenance: Option<MaintenanceService>,
+}
+
+impl Working {
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        *self.stats.borrow()
+    }
+
+    /// What was done, each time that it changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<WorkerStats> {
+        self.stats.subscribe()
+    }
+
+    /// The maintenance that this worker takes part in.
+    #[must_use]
+    pub fn maintenance(&self) -> Option<&MaintenanceService> {
+        self.maintenance.as_ref()
+    }
+
+    /// Claims nothing more, lets handlers finish until `grace` is over, stops those that still run and
+    /// hands their jobs back, stores all ends, and stops (H60).
+    ///
+    /// # Errors
+    /// A task of the worker's panicked.
+    pub async fn shutdown(mut self, grace: Duration) -> Result<WorkerStats, ShutdownError> {
+        let deadline = tokio::time::Instant::now() + grace;
+        // The claimer is there to hear it until it has ended.
+        let _ = self.drain.send(Some(deadline));
+        let claimer = (&mut self.claimer).await;
+        // The last sender of finished attempts went with the claimer and its handlers.
+        let flusher = (&mut self.flusher).await;
+        self.listener.abort();
+        if let Some(maintenance) = self.maintenance.take() {
+            maintenance.shutdown().await;
+        }
+        claimer.and(flusher).map_err(|error| ShutdownError { error })?;
+        Ok(*self.stats.borrow())
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.claimer.abort();
+        self.flusher.abort();
+        self.listener.abort();
+    }
+}
+
+/// A task of the worker's ended otherwise than it should.
+#[derive(Debug)]
+pub struct ShutdownError {
+    error: tokio::task::JoinError,
+}
+
+impl std::fmt::Display for ShutdownError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a task of the worker ended early: {}", self.error)
+    }
+}
+
+impl std::error::Error for ShutdownError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}

@@ -1,0 +1,301 @@
+//! Claims jobs as the scheduler says and starts their handlers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use awa_driver::Error;
+use awa_driver::core::machine::claim::{Claim, ClaimOutcome};
+use awa_driver::core::machine::poll::{PollLanes, Polled};
+use awa_driver::core::runtime::scheduler::{
+    Claimed, Destiny, LaneSpec, QueueNo, QueueSpec, Scheduler, SchedulerAction, SchedulerConfig, Wake,
+};
+use awa_driver::core::{ClaimedJob, LaneId, QueueName, Refusal, Window, limits};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::client::Client;
+use crate::clock::HostClock;
+use crate::worker::WorkerStats;
+use crate::worker::run::Runner;
+
+/// What the claimer hears.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// An attempt's end is with the batcher.
+    Finished { queue: QueueNo },
+    /// Lanes have new jobs.
+    Wake(Vec<LaneId>),
+    /// Any lane may have.
+    WakeAll,
+}
+
+pub(crate) struct Plan {
+    pub(crate) client: Client,
+    pub(crate) scheduler: SchedulerConfig,
+    pub(crate) queues: BTreeMap<QueueName, u32>,
+    pub(crate) runner: Runner,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) stats: Arc<watch::Sender<WorkerStats>>,
+}
+
+/// What a task that talks to the server brings back.
+enum Done {
+    Claim { queue: QueueNo, lane: LaneId, begun: tokio::time::Instant, result: Result<ClaimOutcome, Error> },
+    Poll { asked: Vec<(LaneId, Window)>, result: Result<Result<Polled, Refusal>, Error> },
+}
+
+pub(crate) async fn start(
+    plan: Plan,
+    inbox: mpsc::UnboundedReceiver<Event>,
+    draining: watch::Receiver<Option<tokio::time::Instant>>,
+) -> Result<JoinHandle<()>, Error> {
+    let mut specs = Vec::new();
+    let mut lanes_of = Vec::new();
+    for (name, limit) in &plan.queues {
+        let lanes = plan.client.lanes(name).await?;
+        lanes_of.push(lanes.iter().map(|l| l.lane).collect());
+        let spec = |l: &awa_driver::core::Lane| LaneSpec {
+            lane: l.lane,
+            priority: l.priority,
+            shard: l.shard,
+        };
+        specs.push(QueueSpec { limit: *limit, lanes: lanes.iter().map(spec).collect() });
+    }
+    let claimer = Claimer {
+        scheduler: Scheduler::new(plan.scheduler, specs),
+        plan,
+        lanes_of,
+        windows: BTreeMap::new(),
+        busy: BTreeSet::new(),
+        talking: JoinSet::new(),
+        running: JoinSet::new(),
+        clock: HostClock::start(),
+        stop: watch::channel(false).0,
+    };
+    Ok(tokio::spawn(claimer.run(inbox, draining)))
+}
+
+struct Claimer {
+    plan: Plan,
+    scheduler: Scheduler,
+    lanes_of: Vec<Vec<LaneId>>,
+    /// What is known of each lane; none after a broken connection.
+    windows: BTreeMap<LaneId, Window>,
+    /// Lanes with a claim in flight: their windows are out.
+    busy: BTreeSet<LaneId>,
+    talking: JoinSet<Done>,
+    running: JoinSet<()>,
+    clock: HostClock,
+    /// Turns true when handlers must stop.
+    stop: watch::Sender<bool>,
+}
+
+impl Claimer {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::UnboundedReceiver<Event>,
+        mut draining: watch::Receiver<Option<tokio::time::Instant>>,
+    ) {
+        let mut drains = false;
+        loop {
+            if self.act() {
+                break;
+            }
+            let wake = self.clock.at(self.scheduler.next_wake());
+            tokio::select! {
+                Some(event) = inbox.recv() => {
+                    self.hear(event);
+                    // Ends come by the thousand: take what is there before deciding anew.
+                    while let Ok(event) = inbox.try_recv() {
+                        self.hear(event);
+                    }
+                }
+                Some(done) = self.talking.join_next() => match done {
+                    Ok(Done::Claim { queue, lane, begun, result }) => {
+                        self.claimed(queue, lane, begun, result);
+                    }
+                    Ok(Done::Poll { asked, result }) => self.polled(asked, result),
+                    Err(error) => {
+                        // The scheduler would wait for ever for what that task was to bring.
+                        tracing::error!(%error, "a claim panicked; the worker stops");
+                        break;
+                    }
+                },
+                Some(ended) = self.running.join_next() => {
+                    if let Err(error) = ended && error.is_panic() {
+                        tracing::error!(%error, "an attempt panicked outside its handler");
+                    }
+                }
+                _ = draining.changed(), if !drains => {
+                    drains = true;
+                    // A sender that is gone means that the worker was dropped: stop at once.
+                    let deadline = (*draining.borrow()).unwrap_or_else(tokio::time::Instant::now);
+                    self.scheduler.drain(self.clock.tick(deadline));
+                }
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+        // Ends that were reported are with the batcher; its channel closes with the last runner.
+        while self.running.join_next().await.is_some() {}
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Finished { queue } => {
+                if let Err(fault) = self.scheduler.handle_finished(queue, 1) {
+                    tracing::error!(%fault, "the scheduler's books");
+                }
+            }
+            Event::Wake(lanes) => {
+                for lane in lanes {
+                    self.wake(lane);
+                }
+            }
+            Event::WakeAll => self.scheduler.handle_wake(Wake::All),
+        }
+    }
+
+    /// Other processes' lanes are told on the same channel.
+    fn wake(&mut self, lane: LaneId) {
+        if self.lanes_of.iter().flatten().any(|known| *known == lane) {
+            self.scheduler.handle_wake(Wake::Lane(lane));
+        }
+    }
+
+    /// Does what the scheduler says. True when it is drained.
+    fn act(&mut self) -> bool {
+        while let Some(action) = self.scheduler.poll(self.clock.now()) {
+            match action {
+                SchedulerAction::Claim { queue, lane, rows } => self.claim(queue, lane, rows),
+                SchedulerAction::Poll { queues } => self.poll(&queues),
+                SchedulerAction::HandBack { running } => {
+                    tracing::info!(running, "the grace is over: handing jobs back");
+                    self.stop.send_replace(true);
+                }
+                SchedulerAction::Drained => return true,
+            }
+        }
+        false
+    }
+
+    fn claim(&mut self, queue: QueueNo, lane: LaneId, rows: u16) {
+        let window = self.windows.remove(&lane).unwrap_or_default();
+        self.busy.insert(lane);
+        let deadline = self.plan.deadline.map(Into::into);
+        let client = self.plan.client.clone();
+        self.talking.spawn(async move {
+            let begun = tokio::time::Instant::now();
+            let bytes_max = limits::CLAIM_BYTES_MAX;
+            let result = match Claim::new(lane, window, rows.into(), bytes_max, deadline) {
+                Ok(claim) => client.run(claim).await,
+                Err(error) => Err(error.into()),
+            };
+            Done::Claim { queue, lane, begun, result }
+        });
+    }
+
+    fn claimed(
+        &mut self,
+        queue: QueueNo,
+        lane: LaneId,
+        begun: tokio::time::Instant,
+        result: Result<ClaimOutcome, Error>,
+    ) {
+        self.busy.remove(&lane);
+        let now = self.clock.now();
+        let noted = match result {
+            Ok(ClaimOutcome::Claimed { jobs, window, bounded, .. }) => {
+                self.windows.insert(lane, window);
+                let rows = jobs.len() as u16;
+                self.plan.stats.send_modify(|s| s.claimed += u64::from(rows));
+                let claimed = Claimed { rows, more: bounded };
+                self.scheduler.handle_claimed(lane, claimed, now).map(|destiny| {
+                    self.run_jobs(queue, jobs, begun, destiny);
+                })
+            }
+            Ok(ClaimOutcome::Refused { refusal, window }) => {
+                tracing::debug!(%refusal, %lane, "a claim was refused");
+                self.windows.insert(lane, window);
+                self.scheduler.handle_claim_failed(lane, now)
+            }
+            // The window went with the connection: the next claim looks at every position.
+            Err(error) => {
+                tracing::warn!(%error, %lane, "a claim failed");
+                self.scheduler.handle_claim_failed(lane, now)
+            }
+        };
+        if let Err(fault) = noted {
+            tracing::error!(%fault, "the scheduler's books");
+        }
+    }
+
+    fn run_jobs(
+        &mut self,
+        queue: QueueNo,
+        jobs: Vec<ClaimedJob>,
+        begun: tokio::time::Instant,
+        destiny: Destiny,
+    ) {
+        let stop = match destiny {
+            Destiny::Run => self.stop.subscribe(),
+            // A stop that has happened already: the runner hands the job back without a try.
+            Destiny::HandBack => watch::channel(true).1,
+        };
+        for job in jobs {
+            let runner = self.plan.runner.clone();
+            self.running.spawn(runner.run(queue, Arc::new(job), begun, stop.clone()));
+        }
+        // Ends of earlier attempts are taken away now and then, not one wake-up each.
+        while self.running.try_join_next().is_some() {}
+    }
+
+    fn poll(&mut self, queues: &[QueueNo]) {
+        let lanes = queues.iter().filter_map(|q| self.lanes_of.get(q.0)).flatten();
+        let idle = lanes.filter(|lane| !self.busy.contains(lane));
+        let asked: Vec<_> = idle
+            .map(|lane| (*lane, self.windows.get(lane).cloned().unwrap_or_default()))
+            .collect();
+        let client = self.plan.client.clone();
+        self.talking.spawn(async move {
+            let result = client.run(PollLanes { lanes: asked.clone() }).await;
+            Done::Poll { asked, result }
+        });
+    }
+
+    fn polled(
+        &mut self,
+        asked: Vec<(LaneId, Window)>,
+        result: Result<Result<Polled, Refusal>, Error>,
+    ) {
+        let now = self.clock.now();
+        let noted = match result {
+            Ok(Ok(Polled { seen, holding })) => {
+                for (lane, window) in asked {
+                    // A lane that holds nothing need not be looked through from there again. One
+                    // whose claim began meanwhile brings a newer window.
+                    let known = self.windows.get(&lane);
+                    let unchanged = known.is_none_or(|w| *w == window) && !self.busy.contains(&lane);
+                    if unchanged && !holding.contains(&lane) {
+                        self.windows.insert(lane, window.after_claim(seen.clone(), None, None));
+                    }
+                }
+                self.scheduler.handle_polled(&holding, now)
+            }
+            Ok(Err(refusal)) => {
+                tracing::debug!(%refusal, "a poll was refused");
+                self.scheduler.handle_poll_failed(now)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a poll failed");
+                if error.is_connection() {
+                    self.windows.clear();
+                }
+                self.scheduler.handle_poll_failed(now)
+            }
+        };
+        if let Err(fault) = noted {
+            tracing::error!(%fault, "the scheduler's books");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The demo: the whole life of a few thousand jobs on a real server, told as it happens.
+
+pub(crate) mod handlers;
+pub(crate) mod shipped;
