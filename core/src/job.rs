@@ -180,6 +180,19 @@ pub enum Location {
     },
 }
 
+impl Location {
+    /// The job's state. A job that waits for an outside event is `Running` here.
+    #[must_use]
+    pub const fn state(&self) -> JobState {
+        match self {
+            Self::Ready(_) => JobState::Available,
+            Self::Deferred { state } | Self::Terminal { state, .. } => *state,
+            Self::Running(_) => JobState::Running,
+            Self::Compact(_) => JobState::Completed,
+        }
+    }
+}
+
 /// A ready row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadyRef {

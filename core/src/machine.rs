@@ -1,13 +1,33 @@
 //! A machine decides; a driver does. `start` and `resume` give a [`Turn`]; between them lies one
 //! flush of steps.
+//!
+//! A machine is one transaction. Its outcome is an `Ok` that says what became of the operation, or
+//! the [`Refusal`](crate::Refusal) that undid it: then nothing changed and it can be tried again.
+//! Work that takes several transactions hands out machines one by one and adds up their outcomes:
+//! [`close::Finish`], [`retry::RetryFailed`], [`retry::DiscardFailed`].
 
-use alloc::format;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use crate::fault::Fault;
 use crate::reply::Reply;
 use crate::step::Step;
+
+pub mod cancel;
+pub mod claim;
+pub mod close;
+pub mod declare;
+pub mod delete;
+pub mod enqueue;
+pub mod explain;
+pub mod promote;
+pub mod prune;
+pub mod read;
+pub mod rebuild;
+mod replies;
+pub mod retry;
+pub mod rollup;
+pub mod rotate;
+pub mod walk;
 
 /// What a machine wants next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,10 +56,4 @@ pub trait Machine {
 
     /// The turn after the steps that were asked for.
     fn resume(&mut self, replies: Vec<Reply>) -> Turn<Self::Outcome>;
-}
-
-/// The fault for a reply that doesn't fit its step.
-pub(crate) fn unexpected<O>(step: &str, reply: Option<&Reply>) -> Turn<O> {
-    let reply = reply.map_or_else(|| "nothing".to_string(), |r| format!("{r:?}"));
-    Turn::Bug(Fault::UnexpectedReply { step: step.to_string(), reply })
 }

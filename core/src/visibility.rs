@@ -110,6 +110,14 @@ impl Window {
         sound.map(|s| s.position).max().unwrap_or(LaneSeq(0))
     }
 
+    /// Whether the last position drawn, read now as `position`, shows that the sequence went back
+    /// since: a failover or a restore. Nothing remembered holds in another history.
+    #[must_use]
+    pub fn is_of_another_history(&self, position: LaneSeq) -> bool {
+        self.samples.last().is_some_and(|s| position < s.position)
+            || self.frontier.is_some_and(|f| position < f)
+    }
+
     /// The window after a claim whose COMMIT was confirmed. `last` is the last position taken where
     /// a bound stopped the claim; `sample` is there where its transaction was given an id.
     #[must_use]
@@ -120,8 +128,7 @@ impl Window {
         sample: Option<Sample>,
     ) -> Self {
         if let Some(new) = sample {
-            if self.samples.last().is_some_and(|s| new.position < s.position) {
-                // The sequence went back: another history. Nothing remembered holds in it.
+            if self.is_of_another_history(new.position) {
                 return Self::default();
             }
             self.samples.push(new);

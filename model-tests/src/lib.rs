@@ -1,2 +1,3 @@
 //! Oracles for Awa: the Ledger, the World, the explorer and the conformance suite.
+pub mod explore;
 pub mod ledger;

@@ -30,7 +30,7 @@ bounds as materialized (
 -- Through unnest, because range_agg takes multiranges only since PostgreSQL 15.
 spent as materialized (
   select null::int as ready_slot, null::bigint as lane_id,
-         coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select low from bounds), '[]')) as positions
+         coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select low from bounds) + 1)) as positions
     from (select unnest(e.ranges) as range
             from {schema}.ready_claim_attempt_batches e
            where e.lane_id = $1 and e.last_seq > (select low from bounds)) as e
@@ -143,7 +143,7 @@ receipts as (
 )
 select b.seen::text as seen, clock.instant as attempted_at, deadline.instant as deadline_at,
        coalesce((select bounded from cut), false) as bounded,
-       (select min(claim_slot) from parts) as claim_slot, (select array_agg(batch_id) from parts) as batch_ids,
+       (select min(claim_slot) from parts) as claim_slot, (select array_agg(batch_id order by part) from parts) as batch_ids,
        null::int as part, null::bigint as lane_seq, null::bigint as job_id, null::bigint as run_lease,
        null::smallint as attempt, null::smallint as max_attempts, null::timestamptz as run_at,
        null::timestamptz as created_at, null::int as traits, null::text as kind, null::text as args,
@@ -164,7 +164,7 @@ select null, null, null, null, null, null,
                  + 4 * coalesce(f.payload ? 'errors', false)::int
                  + case when not coalesce(f.payload ? 'metadata', false) then 0
                         when jsonb_typeof(f.payload -> 'metadata') = 'object'
-                         and f.payload -> 'metadata' - '{_awa_original_priority,_awa_original_queue}'::text[] = '{}'
+                         and (f.payload -> 'metadata') - '{_awa_original_priority,_awa_original_queue}'::text[] = '{}'
                         then 0
                         else 8 end
        end,

@@ -58,7 +58,7 @@ select d.job_id, d.state, l.queue, l.priority, l.enqueue_shard, d.kind, d.attemp
 with lanes as materialized (
   select l.lane_id from {schema}.queue_lanes l where $1::text is null or l.queue = $1
 ),
-claims (batch_id, receipts) as materialized (
+claims (batch_id, receipts) as not materialized (
   select b.batch_id, int8range(b.batch_id, b.batch_id + b.n)
     from {schema}.lease_claim_batches b
    where b.lane_id in (select lane_id from lanes)
@@ -67,14 +67,12 @@ claims (batch_id, receipts) as materialized (
     from {schema}.lease_claims c
    where c.lane_id in (select lane_id from lanes)
 ),
-closures (batch_id, receipts) as materialized (
+closures (batch_id, receipts) as not materialized (
   select x.batch_id, x.receipts
     from {schema}.lease_claim_closure_batches x
-   where x.batch_id in (select batch_id from claims)
    union all
   select x.batch_id, int8multirange(int8range(x.receipt_id, x.receipt_id, '[]'))
     from {schema}.lease_claim_closures x
-   where x.batch_id in (select batch_id from claims)
 ),
 {open_receipts},
 receipts as materialized (

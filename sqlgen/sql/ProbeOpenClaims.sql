@@ -2,14 +2,14 @@
 -- the same slot (R026-11).
 --
 -- Columns: held_by bigint or NULL: the smallest such receipt.
-with claims (batch_id, receipts) as (
+with claims (batch_id, receipts) as not materialized (
   select b.batch_id, int8range(b.batch_id, b.batch_id + b.n)
     from {schema}.lease_claim_batches_{slot} b
   union all
   select {batch_of_receipt}, int8range(c.receipt_id, c.receipt_id, '[]')
     from {schema}.lease_claims_{slot} c
 ),
-closures (batch_id, receipts) as materialized (
+closures (batch_id, receipts) as not materialized (
   select c.batch_id, c.receipts
     from {schema}.lease_claim_closure_batches_{slot} c
   union all

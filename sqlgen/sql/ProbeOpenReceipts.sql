@@ -2,7 +2,7 @@
 --
 -- $1 int: the queue slot.
 -- Columns: held_by bigint or NULL: the smallest such receipt.
-with claims (batch_id, receipts) as (
+with claims (batch_id, receipts) as not materialized (
   select b.batch_id, int8range(b.batch_id, b.batch_id + b.n)
     from {schema}.lease_claim_batches b
    where b.ready_slot = $1
@@ -11,7 +11,7 @@ with claims (batch_id, receipts) as (
     from {schema}.lease_claims c
    where c.ready_slot = $1
 ),
-closures (batch_id, receipts) as materialized (
+closures (batch_id, receipts) as not materialized (
   select c.batch_id, c.receipts
     from {schema}.lease_claim_closure_batches c
    where c.ready_slot = $1

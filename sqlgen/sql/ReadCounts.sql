@@ -51,7 +51,7 @@ general as materialized (
             from {schema}.queue_terminal_live_counts c
            where c.lane_id in (select lane_id from lanes) and (select trusted from trust)) as facts
 ),
-claims (batch_id, receipts) as materialized (
+claims (batch_id, receipts) as not materialized (
   select b.batch_id, int8range(b.batch_id, b.batch_id + b.n)
     from {schema}.lease_claim_batches b
    where b.lane_id in (select lane_id from lanes)
@@ -60,14 +60,12 @@ claims (batch_id, receipts) as materialized (
     from {schema}.lease_claims c
    where c.lane_id in (select lane_id from lanes)
 ),
-closures (batch_id, receipts) as materialized (
+closures (batch_id, receipts) as not materialized (
   select x.batch_id, x.receipts
     from {schema}.lease_claim_closure_batches x
-   where x.batch_id in (select batch_id from claims)
    union all
   select x.batch_id, int8multirange(int8range(x.receipt_id, x.receipt_id, '[]'))
     from {schema}.lease_claim_closures x
-   where x.batch_id in (select batch_id from claims)
 ),
 {open_receipts},
 waiting as materialized (

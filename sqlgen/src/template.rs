@@ -21,6 +21,9 @@ const LEAVES: &[(&str, &str)] = &[
     ("batch_of_receipt", include_str!("../sql/leaf/batch_of_receipt.sql")),
     ("stretches", include_str!("../sql/leaf/stretches.sql")),
     ("lane_key", include_str!("../sql/leaf/lane_key.sql")),
+    ("clock", include_str!("../sql/leaf/clock.sql")),
+    ("clock_after", include_str!("../sql/leaf/clock_after.sql")),
+    ("window_low", include_str!("../sql/leaf/window_low.sql")),
 ];
 
 impl Template {
@@ -57,6 +60,10 @@ fn schema_word(schema: &SchemaName, word: &str) -> Option<String> {
         "lock_class" => fence_class(schema).to_string(),
         "position_seq" => {
             let seq = quoted_literal(&format!("{}.position_seq", quoted(name)));
+            format!("{seq}::pg_catalog.regclass")
+        }
+        "receipt_seq" => {
+            let seq = quoted_literal(&format!("{}.lease_claim_receipt_id_seq", quoted(name)));
             format!("{seq}::pg_catalog.regclass")
         }
         "quote" => dollar_quote(name),
