@@ -131,6 +131,13 @@ impl Job {
         self
     }
 
+    /// Not before `at` on the database's clock.
+    #[must_use]
+    pub fn run_at_instant(mut self, at: Instant) -> Self {
+        self.due = Due::At(at);
+        self
+    }
+
     /// Not before `delay` from the database's now (H59: this process's clock doesn't matter).
     #[must_use]
     pub fn run_in(mut self, delay: Duration) -> Self {
@@ -145,6 +152,23 @@ impl Job {
     pub fn metadata(mut self, key: &str, value: Value) -> Result<Self, UserError> {
         self.metadata.insert(key.to_owned(), value);
         json::check(&Value::Object(self.metadata.clone()).to_string())?;
+        Ok(self)
+    }
+
+    /// With all keys of a JSON object in its metadata.
+    ///
+    /// # Errors
+    /// The text is no JSON object, or holds what `jsonb` can't.
+    pub fn metadata_json(mut self, object: &str) -> Result<Self, UserError> {
+        json::check(object)?;
+        let no_object = |_| UserError::Json {
+            path: "$".to_owned(),
+            reason: JsonReason::Syntax,
+            line: 1,
+            column: 1,
+        };
+        let mut more: Map<String, Value> = serde_json::from_str(object).map_err(no_object)?;
+        self.metadata.append(&mut more);
         Ok(self)
     }
 

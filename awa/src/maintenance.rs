@@ -260,12 +260,14 @@ impl Shared {
     }
 
     async fn rescue(&self) -> Result<DutyReport, Error> {
-        let rescued = self.client.rescue(limits::RESCUE_ROWS_MAX).await?;
+        let rescued = self.client.rescue_overdue(limits::RESCUE_ROWS_MAX).await?;
+        let done = rescued.closed.len() as u64;
         self.stats.send_if_modified(|s| {
-            s.rescued += rescued.done;
-            rescued.done > 0
+            s.rescued += done;
+            done > 0
         });
-        Ok(DutyReport { done: rescued.done, more: rescued.more, next_due: None })
+        let more = rescued.found == limits::RESCUE_ROWS_MAX;
+        Ok(DutyReport { done, more, next_due: None })
     }
 
     async fn roll_up(&self) -> Result<DutyReport, Error> {

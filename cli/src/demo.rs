@@ -2,3 +2,7 @@
 
 pub(crate) mod handlers;
 pub(crate) mod shipped;
+mod play;
+mod scene;
+
+pub(crate) use play::play;

@@ -330,17 +330,35 @@ impl QueueCounts {
     }
 }
 
-/// What a slot of the queue ring holds, for the ring's policy.
+/// What one slot of a ring holds, as far as it can be told cheaply: what the ring's policy goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SlotLoad {
     /// The slot.
     pub slot: Slot,
-    /// Bytes of its children on disk.
+    /// Bytes of all its children, indexes included.
     pub bytes: i64,
-    /// Whether it holds anything beside failures that a prune now would carry.
+    /// Whether it holds anything that a prune would drop: any row but failures inside the floor.
     pub has_droppable: bool,
-    /// Whether it holds any row at all.
-    pub has_rows: bool,
+    /// About how many rows a prune would drop, jobs of compact batches included. 0 if unknown.
+    pub droppable_hint: i64,
+    /// About how many failures inside the floor a prune would carry; too many is safe and only
+    /// postpones. 0 in the lease and the claim ring, which carry nothing.
+    pub carried_hint: i64,
+    /// When the newest terminal fact of the slot was finalised, if that is cheap to tell: jobs of
+    /// a slot may end long after it was sealed. Without it, history counts from the sealing.
+    pub newest_fact_at: Option<Instant>,
+}
+
+/// An attempt that should be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OverdueAttempt {
+    /// Which attempt.
+    pub receipt: Receipt,
+    /// Its number, from 1.
+    pub attempt: Attempt,
+    /// Attempts that its job is given.
+    pub max_attempts: i16,
 }
 
 /// What prune will do to the terminal rows of a slot, read before it does it.

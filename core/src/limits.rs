@@ -33,6 +33,8 @@ pub const ERRORS_KEPT_MAX: usize = 16;
 pub const ENQUEUE_ROWS_MAX: usize = 100_000;
 /// Rows that one cold operation (retry, discard, promote) moves a transaction.
 pub const MOVE_ROWS_MAX: i64 = 10_000;
+/// Overdue attempts that one rescue ends a transaction.
+pub const RESCUE_ROWS_MAX: i64 = 1_000;
 /// Slots of the queue ring (`R026-31`).
 pub const QUEUE_SLOTS: i32 = 16;
 /// Slots of the lease ring (`R026-31`).

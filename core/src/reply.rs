@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::ids::{JobId, LaneId, LaneSeq, ReceiptId, Xid};
-use crate::job::{ClaimedJob, JobRow, Lane, Location, QueueCounts, SlotLoad, TerminalRef, TerminalSurvey};
+use crate::job::{ClaimedJob, JobRow, Lane, Location, OverdueAttempt, QueueCounts, SlotLoad, TerminalRef, TerminalSurvey};
 use crate::ring::{RingView, Segment, Slot};
 use crate::time::Instant;
 use crate::visibility::Snapshot;
@@ -63,6 +63,8 @@ pub enum Reply {
     OwnXid(Option<Xid>),
     /// The snapshot of a poll, and the lanes that hold something to claim, ascending.
     Polled { seen: Snapshot, holding: Vec<LaneId> },
+    /// Attempts that should be over, those that are overdue for longest first.
+    Overdue(Vec<OverdueAttempt>),
     /// The attempts that this step closed, ascending; any other one named was not open to it.
     Closed(Vec<ReceiptId>),
     /// Where the job is; `None`: nowhere that is retained.

@@ -49,8 +49,9 @@ pub enum Step {
     MarkPruned { ring: Ring, slot: Slot },
     /// Seal one segment, open the next and move the cursor. `Marked`.
     Rotate { ring: Ring, seal: Segment, open: Segment },
-    /// Measure the queue ring's slots for its policy. `LoadsObserved`.
-    ObserveLoads { cutoff: Option<Cutoff> },
+    /// Measure the ring's slots for its policy; the cutoff says what the queue ring would carry.
+    /// `LoadsObserved`.
+    ObserveLoads { ring: Ring, cutoff: Option<Cutoff> },
 
     // --- Terminal counters ---
     /// Which slots have pending deltas (`R026-24`). `SlotsFound`.
@@ -126,6 +127,10 @@ pub enum Step {
     /// Close attempts on the general path: retryable history with its delta, or deferral; stale ones
     /// are left alone. `Closed`.
     CloseAttempts { exits: Vec<Exit> },
+
+    /// Open attempts whose deadline has passed, up to `limit`, those that are overdue for longest
+    /// first (`R026-14`). `Overdue`.
+    FindOverdue { limit: i64 },
 
     // --- Operators ---
     /// Where the job is. `Located`.
@@ -212,6 +217,7 @@ impl Step {
             Self::Fence { .. } => "Fence",
             Self::CompleteCompact { .. } => "CompleteCompact",
             Self::CloseAttempts { .. } => "CloseAttempts",
+            Self::FindOverdue { .. } => "FindOverdue",
             Self::LocateJob { .. } => "LocateJob",
             Self::TombstoneReady { .. } => "TombstoneReady",
             Self::CancelDeferred { .. } => "CancelDeferred",
@@ -280,7 +286,9 @@ impl fmt::Display for Step {
             Self::Rotate { ring, seal, open } => {
                 write!(f, "rotate the {ring} ring: seal {seal}, open {open}")
             }
-            Self::ObserveLoads { cutoff } => write!(f, "measure the slots, {}", Floored(*cutoff)),
+            Self::ObserveLoads { ring, cutoff } => {
+                write!(f, "measure the slots of the {ring} ring, {}", Floored(*cutoff))
+            }
             Self::FindDeltas => f.write_str("find slots with pending deltas"),
             Self::ExcludeDeltas { slot, timeout_ms } => {
                 write!(f, "keep everyone out of the deltas of {slot}, waiting {timeout_ms} ms at most")
@@ -317,6 +325,7 @@ impl fmt::Display for Step {
                 write!(f, "complete {} attempts compactly", receipts.len())
             }
             Self::CloseAttempts { exits } => write!(f, "close {} attempts", exits.len()),
+            Self::FindOverdue { limit } => write!(f, "find up to {limit} overdue attempts"),
             Self::LocateJob { job } => write!(f, "locate {job}"),
             Self::TombstoneReady { slot, lane, lane_seq } => {
                 write!(f, "tombstone {lane} {lane_seq} in {slot}")

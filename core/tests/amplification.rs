@@ -4,11 +4,10 @@
 //! `cargo test -p awa-core --test amplification -- --nocapture`.
 
 use awa_core::ids::Generation;
+use awa_core::job::SlotLoad;
 use awa_core::ring::{Ring, RingView, Segment, Slot, SlotState, SlotView};
 use awa_core::rules::Floor;
-use awa_core::runtime::policy::{
-    RingAction, RingObservation, RingPolicy, RingPolicyConfig, SlotLoad,
-};
+use awa_core::runtime::policy::{RingAction, RingObservation, RingPolicy, RingPolicyConfig};
 use awa_core::time::{Instant, Span};
 
 const HOUR: u64 = 3600;

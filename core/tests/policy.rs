@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use awa_core::ids::Generation;
+use awa_core::job::SlotLoad;
 use awa_core::ring::{Ring, RingView, Segment, Slot, SlotState, SlotView};
 use awa_core::rules::Floor;
 use awa_core::runtime::policy::{
-    HeldReason, RingAction, RingObservation, RingPolicy, RingPolicyConfig, SlotLoad,
+    HeldReason, RingAction, RingObservation, RingPolicy, RingPolicyConfig,
 };
 use awa_core::time::{Instant, Span};
 
@@ -180,6 +181,23 @@ fn failures_are_not_rewritten_for_little_gain() {
     hold(&mut observed, 7, 3_200, 100);
     let slots = segments(&observed, &[7]);
     assert_eq!(queue_policy().decide(&observed), Ok(RingAction::Prune { slots, wanted: 1 }));
+}
+
+#[test]
+fn the_last_pruned_slots_are_spent_sparingly() {
+    let mut observed = crowded();
+    for slot in 0..15 {
+        hold(&mut observed, slot, 1_000, 100);
+        observed.view.slots[slot].sealed_at = Some(at(15 * HOUR));
+    }
+    hold(&mut observed, 15, 10_000_000, 0);
+    // One slot stands ahead of the two that should: the open one grows to twice its size.
+    observed.view.slots[3].state = SlotState::Pruned;
+    observed.loads[15].bytes = (1 << 30) - 1;
+    let until = at(17 * HOUR);
+    assert_eq!(queue_policy().decide(&observed), Ok(RingAction::Nothing { until }));
+    observed.loads[15].bytes = 1 << 30;
+    assert_eq!(queue_policy().decide(&observed), Ok(RingAction::Rotate));
 }
 
 #[test]

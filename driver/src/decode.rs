@@ -67,6 +67,7 @@ pub(crate) fn decode(step: &Step, answer: Answer) -> Result<Reply, Misshapen> {
         Step::ReadOwnXid => hot::own_xid(&rows(answer)?),
         Step::PollLanes { .. } => hot::polled(&rows(answer)?),
         Step::CompleteCompact { .. } | Step::CloseAttempts { .. } => hot::closed(&rows(answer)?),
+        Step::FindOverdue { .. } => cold::overdue(&rows(answer)?),
         Step::LocateJob { .. } => cold::located(&rows(answer)?),
         Step::MatchTerminal { .. } => cold::matched(&rows(answer)?),
         Step::TombstoneReady { .. }

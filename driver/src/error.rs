@@ -109,6 +109,13 @@ impl Error {
         }
     }
 
+    /// Whether the server refused what was to be stored, not the moment: repeating it is useless
+    /// (SQLSTATE classes 22 and 23, and programs' own limits, 54).
+    #[must_use]
+    pub fn is_content(&self) -> bool {
+        self.sqlstate().is_some_and(|s| ["22", "23", "54"].iter().any(|c| s.code().starts_with(c)))
+    }
+
     /// The engine's own error, if this is one: nothing was changed.
     #[must_use]
     pub fn as_fault(&self) -> Option<&Fault> {

@@ -339,6 +339,10 @@ begin
                    {schema_name}, 'lease_claim_batches_' || slot);
     execute format('create index on %I.%I (batch_id)',
                    {schema_name}, 'lease_claim_closure_batches_' || slot);
+    execute format('create index on %I.%I (deadline_at) where deadline_at is not null',
+                   {schema_name}, 'lease_claim_batches_' || slot);
+    execute format('create index on %I.%I (deadline_at) where deadline_at is not null',
+                   {schema_name}, 'lease_claims_' || slot);
   end loop;
 end
 {quote};

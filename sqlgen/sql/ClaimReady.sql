@@ -18,7 +18,8 @@
 --
 -- Parameters that say how many rows to expect go through a sub-select, so that a generic plan looks
 -- no dearer than a custom one and the server stops planning.
-with recursive {clock},
+with recursive {ready_first},
+{clock},
 bounds as materialized (
   select pg_current_snapshot() as seen, {window_low} as low,
          (select coalesce(max(s.position), 0)
@@ -26,6 +27,7 @@ bounds as materialized (
            where s.xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint) as settled
     from (select (select $2::text)::pg_snapshot as seen, (select $3::bigint) as frontier,
                  (select $4::bigint[]) as positions, (select $5::bigint[]) as xids) as w
+   where not exists (select from ready_first)
 ),
 -- Through unnest, because range_agg takes multiranges only since PostgreSQL 15.
 spent as materialized (

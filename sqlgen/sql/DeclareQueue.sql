@@ -1,6 +1,6 @@
--- Makes what is missing of a queue and its lanes, four priorities for each shard. Fewer shards than
--- there are change nothing: jobs may lie there.
--- $1 text: the queue. $2 smallint: its shards.
+-- Makes what is missing of a queue and its lanes, a lane for each priority and shard. Fewer shards
+-- than there are change nothing: jobs may lie there.
+-- $1 text: the queue. $2 smallint: its shards. $3 smallint: the last priority.
 --
 -- Columns: lane_id bigint, priority smallint, enqueue_shard smallint; by priority and shard.
 --
@@ -16,7 +16,7 @@ with queue as (
 made as (
   insert into {schema}.queue_lanes as l (queue, priority, enqueue_shard)
   select $1::text, p.priority, s.shard
-    from generate_series(1, 4) as p (priority)
+    from generate_series(1, $3::smallint) as p (priority)
    cross join generate_series(0, $2::smallint - 1) as s (shard)
    where not exists (select from {schema}.queue_lanes o
                      where o.queue = $1::text and o.priority = p.priority and o.enqueue_shard = s.shard)

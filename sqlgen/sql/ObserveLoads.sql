@@ -1,13 +1,16 @@
 -- What each slot of the queue ring holds, by slot.
 --
--- has_rows: any row of any child. has_droppable: any row beside failures inside the floor and the
+-- has_droppable: any row beside failures inside the floor and the
 -- deltas that count them. A slot that holds nothing but retryable history is looked through at up to
 -- 64 blocks spread evenly over it, so that 100,000 failures held are not read again at each
 -- observation: exact up to 64 blocks, and beyond that at the latest when one row in 64 is past the
 -- floor.
 --
+-- Where an index begins with the slot, ORDER BY keeps a probe from gathering all its rows first.
+--
 -- $1 timestamptz: the cutoff, NULL when the floor is off.
--- Columns: slot int, bytes bigint (children with indexes), has_droppable boolean, has_rows boolean.
+-- Columns: slot int, bytes bigint (children with indexes), has_droppable boolean, droppable_hint bigint,
+-- carried_hint bigint (both from the terminal counters, not from the rows).
 select s.slot, size.bytes,
        dead.found or coalesce((
          select true
@@ -22,17 +25,18 @@ select s.slot, size.bytes,
                and not {is_carried}
              limit 1) as due
           limit 1), false) as has_droppable,
-       dead.found
-         or (select true from {schema}.queue_terminal_count_deltas c where c.ready_slot = s.slot limit 1) is true
-         or (select true from {schema}.done_entries d where d.ready_slot = s.slot limit 1) is true as has_rows
+       (coalesce(compact.n, 0) + coalesce(facts.other, 0))::bigint as droppable_hint,
+       coalesce(facts.failed, 0)::bigint as carried_hint
   from {schema}.queue_ring_slots s
  cross join lateral (
    select coalesce(
      (select true from {schema}.ready_entries r where r.ready_slot = s.slot limit 1),
-     (select true from {schema}.ready_tombstones t where t.ready_slot = s.slot limit 1),
+     (select true from {schema}.ready_tombstones t where t.ready_slot = s.slot
+       order by t.lane_id, t.lane_seq limit 1),
      (select true from {schema}.ready_claim_attempt_batches e where e.ready_slot = s.slot limit 1),
      (select true from {schema}.receipt_completion_batches b where b.ready_slot = s.slot limit 1),
-     (select true from {schema}.receipt_completion_tombstones t where t.ready_slot = s.slot limit 1),
+     (select true from {schema}.receipt_completion_tombstones t where t.ready_slot = s.slot
+       order by t.lane_id, t.lane_seq limit 1),
      false) as found
    offset 0) as dead
  cross join lateral (
@@ -43,4 +47,15 @@ select s.slot, size.bytes,
              from (values ('ready_entries'), ('ready_tombstones'), ('ready_claim_attempt_batches'),
                           ('receipt_completion_batches'), ('receipt_completion_tombstones'),
                           ('done_entries'), ('queue_terminal_count_deltas')) as t (name)) as c) as size
+  left join (
+   select b.ready_slot, sum(b.completed_count) as n
+     from {schema}.receipt_completion_batches b
+    group by b.ready_slot) as compact on compact.ready_slot = s.slot
+  left join (
+   select f.ready_slot, sum(f.n) filter (where f.state = 'failed') as failed,
+          sum(f.n) filter (where f.state <> 'failed') as other
+     from (select c.ready_slot, c.state, c.delta as n from {schema}.queue_terminal_count_deltas c
+            union all
+           select c.ready_slot, c.state, c.count from {schema}.queue_terminal_live_counts c) as f
+    group by f.ready_slot) as facts on facts.ready_slot = s.slot
  order by s.slot

@@ -4,14 +4,16 @@
 -- $6 bigint[], positions, and $7 bigint[], ids.
 --
 -- Columns: seen text, the statement's snapshot; holding bigint[], lanes, ascending.
-with lanes as materialized (
+with {ready_first},
+lanes as materialized (
   select w.lane_id, {window_low} as low
     from (select a.lane_id, a.seen::pg_snapshot as seen, a.frontier,
                  ($6::bigint[])[a.first:a.last] as positions, ($7::bigint[])[a.first:a.last] as xids
             from unnest((select $1::bigint[]), $2::text[], $3::bigint[], $4::int[], $5::int[])
                  as a (lane_id, seen, frontier, first, last)
            -- In the very snapshot that everything was claimed in there is nothing new.
-           where a.frontier is not null or a.seen is distinct from pg_current_snapshot()::text
+           where not exists (select from ready_first)
+             and (a.frontier is not null or a.seen is distinct from pg_current_snapshot()::text)
           offset 0) as w
 ),
 spent as materialized (

@@ -5,6 +5,7 @@ mod counters;
 mod enqueue;
 mod exits;
 mod operators;
+mod rescue;
 mod rings;
 
 use std::sync::Arc;
@@ -42,6 +43,7 @@ impl Cached {
             claim::FIXED,
             exits::FIXED,
             operators::FIXED,
+            rescue::FIXED,
         ];
         let all = groups.iter().flat_map(|g| g.iter());
         let texts = all.map(|(name, text)| (*name, Arc::from(text.spell(schema, None)))).collect();
@@ -82,7 +84,7 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
         Step::Truncate { ring, slot } => rings::truncate(sql, *ring, *slot),
         Step::MarkPruned { ring, slot } => rings::mark_pruned(sql, *ring, *slot),
         Step::Rotate { ring, seal, open } => rings::rotate(sql, *ring, *seal, *open),
-        Step::ObserveLoads { cutoff } => rings::observe_loads(sql, *cutoff),
+        Step::ObserveLoads { ring, cutoff } => rings::observe_loads(sql, *ring, *cutoff),
         Step::FindDeltas => counters::find_deltas(sql),
         Step::ExcludeDeltas { slot, timeout_ms } => counters::exclude_deltas(sql, *slot, *timeout_ms),
         Step::FoldDeltas { slot } => counters::fold_deltas(sql, *slot),
@@ -111,6 +113,7 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
         Step::Fence { batches } => exits::fence(sql, batches),
         Step::CompleteCompact { receipts } => exits::complete_compact(sql, receipts),
         Step::CloseAttempts { exits } => exits::close_attempts(sql, exits),
+        Step::FindOverdue { limit } => rescue::find_overdue(sql, *limit),
         Step::LocateJob { job } => operators::locate_job(sql, *job),
         Step::TombstoneReady { slot, lane, lane_seq } => {
             operators::tombstone_ready(sql, *slot, *lane, *lane_seq)

@@ -24,6 +24,10 @@ const LEAVES: &[(&str, &str)] = &[
     ("clock", include_str!("../sql/leaf/clock.sql")),
     ("clock_after", include_str!("../sql/leaf/clock_after.sql")),
     ("window_low", include_str!("../sql/leaf/window_low.sql")),
+    ("ready_first", include_str!("../sql/leaf/ready_first.sql")),
+    ("named_claims", include_str!("../sql/leaf/named_claims.sql")),
+    ("proved", include_str!("../sql/leaf/proved.sql")),
+    ("forgotten", include_str!("../sql/leaf/forgotten.sql")),
 ];
 
 impl Template {

@@ -13,6 +13,7 @@ use awa_driver::core::machine::rebuild::{Rebuild, Rebuilt};
 use awa_driver::core::machine::retry::{
     DiscardFailed, DiscardOutcome, RetryFailed, RetryFailedOutcome,
 };
+use awa_driver::core::machine::rescue::{Rescue, Rescued};
 use awa_driver::core::machine::rollup::{FindRollups, Rollup, RollupOutcome, RollupPlan};
 use awa_driver::core::machine::rotate::{Rotate, RotateOutcome};
 use awa_driver::core::rules::Floor;
@@ -154,6 +155,14 @@ impl Client {
         let promoted = self.run_settled(Promote::new(limit)?).await?;
         self.wake(promoted.jobs.iter().map(|(_, lane)| *lane).collect()).await;
         Ok(promoted)
+    }
+
+    /// Ends overdue attempts, up to `limit`: a failure like any other.
+    ///
+    /// # Errors
+    /// `limit` is out of bounds.
+    pub async fn rescue_overdue(&self, limit: i64) -> Result<Rescued, Error> {
+        self.run_settled(Rescue::new(limit)?).await
     }
 
     /// Opens the next pruned slot of a ring.

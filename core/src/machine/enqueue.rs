@@ -179,6 +179,63 @@ impl Machine for EnqueueDeferred {
     }
 }
 
+/// Enqueues jobs that are due and jobs that wait, in one transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EnqueueAll {
+    ready: Enqueue,
+    deferred: EnqueueDeferred,
+}
+
+/// What enqueuing both kinds did.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EnqueuedAll {
+    /// The jobs that wait in their lanes.
+    pub ready: Enqueued,
+    /// The jobs that wait for a time.
+    pub deferred: Enqueued,
+}
+
+impl EnqueueAll {
+    /// `ready` jobs in this order in each lane, and `deferred` ones each with its `run_at`.
+    ///
+    /// # Errors
+    /// More than [`ENQUEUE_ROWS_MAX`] jobs of a kind.
+    pub fn new(ready: Vec<NewJob>, deferred: Vec<(NewJob, Instant)>) -> Result<Self, UserError> {
+        Ok(Self { ready: Enqueue::new(ready)?, deferred: EnqueueDeferred::new(deferred)? })
+    }
+
+    fn settle(&mut self, r: &mut Replies) -> Result<Turn<Result<EnqueuedAll, Refusal>>, Stop> {
+        let ready = if self.ready.count > 0 { r.enqueued("EnqueueReady")? } else { Vec::new() };
+        let has_deferred = self.deferred.count > 0;
+        let deferred = if has_deferred { r.enqueued("EnqueueDeferred")? } else { Vec::new() };
+        balance("ids of enqueued jobs", self.ready.count, len(&ready))?;
+        balance("ids of deferred jobs", self.deferred.count, len(&deferred))?;
+        let lanes = mem::take(&mut self.ready.lanes);
+        Ok(Turn::Commit(Ok(EnqueuedAll {
+            ready: Enqueued { jobs: ready, lanes },
+            deferred: Enqueued { jobs: deferred, lanes: Vec::new() },
+        })))
+    }
+}
+
+impl Machine for EnqueueAll {
+    type Outcome = Result<EnqueuedAll, Refusal>;
+
+    fn start(&mut self) -> Turn<Self::Outcome> {
+        let mut steps = self.ready.take_steps();
+        steps.extend(self.deferred.take_steps());
+        if steps.is_empty() {
+            let none = || Enqueued { jobs: Vec::new(), lanes: Vec::new() };
+            return Turn::Commit(Ok(EnqueuedAll { ready: none(), deferred: none() }));
+        }
+        Turn::Last(steps)
+    }
+
+    fn resume(&mut self, replies: Vec<Reply>) -> Turn<Self::Outcome> {
+        Replies::read(replies, |r| self.settle(r)).unwrap_or_else(|stop| stop.turn(Err))
+    }
+}
+
 one_step! {
     /// Tells sleeping workers that lanes have jobs. A transaction of its own, after the one that
     /// enqueued, promoted or retried.

@@ -208,10 +208,7 @@ impl Prune {
                 sealed.ok_or(PruneOutcome::NotSealed { slot, state })?
             }
         };
-        let cutoff = match self.ring {
-            Ring::Queue => self.floor.cutoff(view.now),
-            Ring::Lease | Ring::Claim => None,
-        };
+        let cutoff = self.floor.cutoff(view.now);
         Ok(Victim { segment: chosen.segment(), to: view.current, cutoff })
     }
 

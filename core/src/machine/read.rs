@@ -77,27 +77,28 @@ one_step! {
     reads |r| r.ring_observed("ObserveRing")? => RingView;
 }
 
-/// The queue ring and what its slots hold, for the ring's policy (law 15).
+/// A ring and what its slots hold, for the ring's policy (law 15).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MeasureQueueRing {
+pub struct MeasureRing {
+    ring: Ring,
     floor: Floor,
     view: Option<RingView>,
 }
 
-impl MeasureQueueRing {
+impl MeasureRing {
     /// With failures inside `floor` counted as not droppable.
     #[must_use]
-    pub const fn new(floor: Floor) -> Self {
-        Self { floor, view: None }
+    pub const fn new(ring: Ring, floor: Floor) -> Self {
+        Self { ring, floor, view: None }
     }
 
     fn advance(&mut self, r: &mut Replies) -> Result<Turn<<Self as Machine>::Outcome>, Stop> {
         match self.view.take() {
             None => {
-                let view = r.ring(Ring::Queue)?;
+                let view = r.ring(self.ring)?;
                 let cutoff = self.floor.cutoff(view.now);
                 self.view = Some(view);
-                Ok(Turn::Last(vec![Step::ObserveLoads { cutoff }]))
+                Ok(Turn::Last(vec![Step::ObserveLoads { ring: self.ring, cutoff }]))
             }
             Some(view) => {
                 let loads = r.loads_observed("ObserveLoads")?;
@@ -107,11 +108,11 @@ impl MeasureQueueRing {
     }
 }
 
-impl Machine for MeasureQueueRing {
+impl Machine for MeasureRing {
     type Outcome = Result<(RingView, Vec<SlotLoad>), Refusal>;
 
     fn start(&mut self) -> Turn<Self::Outcome> {
-        Turn::Ask(vec![Step::ObserveRing { ring: Ring::Queue }])
+        Turn::Ask(vec![Step::ObserveRing { ring: self.ring }])
     }
 
     fn resume(&mut self, replies: Vec<Reply>) -> Turn<Self::Outcome> {

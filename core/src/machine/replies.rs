@@ -8,11 +8,14 @@ use alloc::vec::{IntoIter, Vec};
 use super::Turn;
 use crate::fault::Fault;
 use crate::ids::{JobId, LaneId, LaneSeq, ReceiptId, Xid};
-use crate::job::{JobRow, Lane, Location, QueueCounts, SlotLoad, TerminalRef, TerminalSurvey};
+use crate::job::{
+    JobRow, Lane, Location, OverdueAttempt, QueueCounts, SlotLoad, TerminalRef, TerminalSurvey,
+};
 use crate::reply::{Claimed, Refusal, Reply};
 use crate::ring::{Ring, RingView, Segment, Slot, SlotState};
 use crate::step::{Gate, Step};
 use crate::time::Instant;
+use crate::visibility::Snapshot;
 
 /// Why reading stopped before its end.
 #[derive(Debug)]
@@ -165,6 +168,8 @@ readers! {
     position_read: Reply::PositionRead(position) => position, LaneSeq;
     claimed: Reply::Claimed(claimed) => claimed, Claimed;
     own_xid: Reply::OwnXid(xid) => xid, Option<Xid>;
+    polled: Reply::Polled { seen, holding } => (seen, holding), (Snapshot, Vec<LaneId>);
+    overdue: Reply::Overdue(attempts) => attempts, Vec<OverdueAttempt>;
     closed: Reply::Closed(receipts) => receipts, Vec<ReceiptId>;
     located: Reply::Located(location) => location, Option<Location>;
     matched: Reply::Matched(rows) => rows, Vec<TerminalRef>;

@@ -4,20 +4,18 @@
 //!
 //! - The open slot is rotated when it holds something that a prune would drop and is old or large.
 //!   A slot that holds nothing but failures inside the floor gains nothing by it and stays open.
-//! - A prune is *worth it* when the slot has been sealed for [`RingPolicyConfig::carry_life`], or
-//!   when it can be expected to carry little beside what it frees. It is expected to carry as much
-//!   as the last one did, which shows in the growth of the open slot; the first is a guess.
+//! - A prune is *worth it* when it carries little beside what it drops, or when the slot has been
+//!   sealed for [`RingPolicyConfig::carry_life`].
 //! - A sealed slot is *ripe* when its history is past the window and a prune is worth it. Without
 //!   need, only ripe slots are pruned.
 //! - When too few pruned slots stand ahead, the ring *needs* slots, and the oldest sealed ones that
 //!   are worth it are pruned before they are ripe. Failing that, the open slot grows beyond its
 //!   size rather than failures being rewritten over and over.
 //!
-//! - A slot that can't be pruned now is stepped over and tried again after a back-off (law 7).
+//! So a failure is carried at most `floor / carry_life` times, not counting carries that cost next
+//! to nothing beside the prune that they are part of, whatever the load.
 //!
-//! So whatever the load, a failure is carried at most `floor / carry_life` times, not counting
-//! carries that cost little beside the prune that they are part of and a wrong guess when the load
-//! changes.
+//! - A slot that can't be pruned now is stepped over and tried again after a back-off (law 7).
 
 use alloc::vec::Vec;
 
@@ -91,26 +89,15 @@ pub struct RingReport {
 pub struct RingPolicy {
     config: RingPolicyConfig,
     held: Vec<HeldSlot>,
-    /// The open segment at the last observation, to foresee when it will be full.
-    last_open: Option<OpenSize>,
-    /// The open segment before the prunes that were decided last, and how many of them succeeded.
-    pruning: Option<(OpenSize, i64)>,
-    /// Bytes that a prune is expected to carry.
-    expected_carry: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct OpenSize {
-    segment: Segment,
-    bytes: i64,
-    at: Instant,
+    /// The open segment's bytes at the last observation, to foresee when it will be full.
+    last_open: Option<(Segment, i64, Instant)>,
 }
 
 impl RingPolicy {
     /// A policy that has tried nothing yet.
     #[must_use]
     pub const fn new(config: RingPolicyConfig) -> Self {
-        Self { config, held: Vec::new(), last_open: None, pruning: None, expected_carry: 0 }
+        Self { config, held: Vec::new(), last_open: None }
     }
 
     /// What to do about the ring as observed. After anything but `Nothing` and `Full`, do it and
@@ -128,8 +115,6 @@ impl RingPolicy {
         self.held.retain(|held| view.slots.iter().any(|slot| held.is_still(slot)));
 
         let open_load = load_of(loads, open);
-        let open_size = OpenSize { segment: view.current, bytes: open_load.bytes, at: view.now };
-        self.learn_carry(open_size);
         let full_bytes = self.config.full_bytes(view);
         let is_due = self.rotation_due(view, open, open_load, full_bytes);
         if is_due && view.next_pruned().is_some() {
@@ -140,11 +125,10 @@ impl RingPolicy {
         if candidates.wanted > 0 {
             let Candidates { mut slots, wanted, .. } = candidates;
             slots.truncate(self.config.tries_max);
-            self.pruning = Some((open_size, 0));
             let wanted = wanted.min(slots.len());
             return Ok(RingAction::Prune { slots, wanted });
         }
-        let full_at = self.full_at(open_size, full_bytes);
+        let full_at = self.full_at(view, open_load, full_bytes);
         let rotates_at = if is_due || !open_load.has_droppable {
             Instant::LAST
         } else {
@@ -161,9 +145,6 @@ impl RingPolicy {
     /// The segment is pruned.
     pub fn handle_pruned(&mut self, segment: Segment) {
         self.held.retain(|held| held.segment != segment);
-        if let Some((_, prunes)) = &mut self.pruning {
-            *prunes += 1;
-        }
     }
 
     /// The segment could not be pruned; it is stepped over until a back-off has passed.
@@ -210,32 +191,20 @@ impl RingPolicy {
 
     /// When to look whether the open slot is full: half-way to when it will be, if it grows on as
     /// it did. In the past if it is full already.
-    fn full_at(&mut self, open: OpenSize, full_bytes: i64) -> Instant {
-        let last = self.last_open.replace(open);
-        let left = full_bytes.saturating_sub(open.bytes);
+    fn full_at(&mut self, view: &RingView, load: &SlotLoad, full_bytes: i64) -> Instant {
+        let last = self.last_open.replace((view.current, load.bytes, view.now));
+        let left = full_bytes.saturating_sub(load.bytes);
         if left <= 0 {
             return Instant::FIRST;
         }
-        let Some(last) = last.filter(|last| last.segment == open.segment) else {
-            return Instant::LAST;
-        };
-        let (grown, passed) = (open.bytes - last.bytes, open.at.since(last.at).us());
-        if grown <= 0 {
+        let Some((segment, bytes, at)) = last else { return Instant::LAST };
+        let (grown, passed) = (load.bytes - bytes, view.now.since(at).us());
+        if segment != view.current || grown <= 0 {
             return Instant::LAST;
         }
         let half_way = i128::from(left) * i128::from(passed) / i128::from(grown) / 2;
         let wait = Span::from_us(u64::try_from(half_way).unwrap_or(u64::MAX));
-        open.at.after(wait.max(self.config.rotate_min_age))
-    }
-
-    /// What the last prunes carried is what the open slot has grown by since. If that was long ago,
-    /// or another slot is open now, it says nothing about them.
-    fn learn_carry(&mut self, open: OpenSize) {
-        let Some((before, prunes)) = self.pruning.take() else { return };
-        let is_fresh = open.at.since(before.at) <= self.config.rotate_min_age;
-        if prunes > 0 && is_fresh && before.segment == open.segment {
-            self.expected_carry = (open.bytes - before.bytes) / prunes;
-        }
+        view.now.after(wait.max(self.config.rotate_min_age))
     }
 
     fn candidates(&self, view: &RingView, loads: &[SlotLoad]) -> Candidates {
@@ -246,9 +215,9 @@ impl RingPolicy {
             let load = load_of(loads, &slot);
             let held = self.held.iter().find(|held| held.segment == slot.segment());
             let retry_at = held.map_or(Instant::FIRST, |held| held.retry_at);
-            let ripe_at = self.config.ripe_at(&slot, load, self.expected_carry).max(retry_at);
+            let ripe_at = self.config.ripe_at(&slot, load).max(retry_at);
             let spare_at = if needed > 0 {
-                self.config.worth_it_at(&slot, load, self.expected_carry).max(retry_at)
+                self.config.worth_it_at(&slot, load).max(retry_at)
             } else {
                 Instant::LAST
             };

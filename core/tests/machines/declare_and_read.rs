@@ -1,7 +1,7 @@
 use awa_core::job::{JobRow, Lane, ListFilter, QueueCounts, SlotLoad};
 use awa_core::machine::declare::{DeclareQueue, FindLanes, lane_of};
 use awa_core::machine::read::{
-    CountPrunedFailed, CountQueue, ListJobs, LoadJob, MeasureQueueRing, ObserveRing,
+    CountPrunedFailed, CountQueue, ListJobs, LoadJob, MeasureRing, ObserveRing,
 };
 use awa_core::rules::Floor;
 use awa_core::{
@@ -120,15 +120,22 @@ fn jobs_are_loaded_and_listed() {
 #[test]
 fn the_ring_is_measured_on_the_databases_clock() {
     let view = ring(Ring::Queue, "s1 o2");
-    let load = SlotLoad { slot: Slot(0), bytes: 8192, has_droppable: true, has_rows: true };
-    let machine = MeasureQueueRing::new(Floor::new(Span::from_secs(3600)));
+    let load = SlotLoad {
+        slot: Slot(0),
+        bytes: 8192,
+        has_droppable: true,
+        droppable_hint: 1,
+        carried_hint: 0,
+        newest_fact_at: None,
+    };
+    let machine = MeasureRing::new(Ring::Queue, Floor::new(Span::from_secs(3600)));
     let script = vec![vec![observed(view.clone())], vec![Reply::LoadsObserved(vec![load])]];
     let text = plan(machine.clone(), script.clone());
     let steps = "\
 turn 1, ask
   observe the queue ring
 turn 2, last, with COMMIT
-  measure the slots, cutoff t356400s
+  measure the slots of the queue ring, cutoff t356400s
 ";
     assert!(text.starts_with(steps), "{text}");
     assert_eq!(outcome(machine.clone(), script.clone()), Ok((view.clone(), vec![load])));

@@ -1,8 +1,9 @@
 //! Replies of the cold steps, by the column contract at the head of each `.sql` file.
 
-use awa_core::ids::{Attempt, Generation, Priority, RunLease, Shard};
+use awa_core::ids::{Attempt, BatchId, Generation, Priority, RunLease, Shard};
 use awa_core::{
-    JobId, JobRow, JobState, LaneId, LaneSeq, Location, QueueCounts, ReadyRef, Reply, Ring, RingView,
+    JobId, JobRow, JobState, LaneId, LaneSeq, Location, OverdueAttempt, QueueCounts, ReadyRef, Receipt,
+    Reply, Ring, RingView,
     Segment, Slot, SlotLoad, SlotState, SlotView, TerminalRef, TerminalSurvey,
 };
 use awa_sqlgen::{Json, Timestamptz};
@@ -72,10 +73,30 @@ pub(super) fn loads_observed(rows: &[Row]) -> Result<Reply, Misshapen> {
             slot: Slot(row.try_get("slot")?),
             bytes: row.try_get("bytes")?,
             has_droppable: row.try_get("has_droppable")?,
-            has_rows: row.try_get("has_rows")?,
+            droppable_hint: row.try_get("droppable_hint")?,
+            carried_hint: row.try_get("carried_hint")?,
+            newest_fact_at: None,
         })
     };
     rows.iter().map(load).collect::<Result<_, _>>().map(Reply::LoadsObserved)
+}
+
+pub(super) fn overdue(rows: &[Row]) -> Result<Reply, Misshapen> {
+    let attempt = |row: &Row| -> Result<OverdueAttempt, Misshapen> {
+        let place: i64 = row.try_get("place")?;
+        Ok(OverdueAttempt {
+            receipt: Receipt {
+                claim_slot: Slot(row.try_get("claim_slot")?),
+                batch: BatchId(row.try_get("batch_id")?),
+                index: u16::try_from(place).map_err(|_| misshapen(format!("place {place}")))?,
+                job: JobId(row.try_get("job_id")?),
+                run_lease: RunLease(row.try_get("run_lease")?),
+            },
+            attempt: Attempt(row.try_get("attempt")?),
+            max_attempts: row.try_get("max_attempts")?,
+        })
+    };
+    rows.iter().map(attempt).collect::<Result<_, _>>().map(Reply::Overdue)
 }
 
 pub(super) fn slots_found(rows: &[Row]) -> Result<Reply, Misshapen> {

@@ -6,7 +6,7 @@ use postgres_types::ToSql;
 
 use super::{Cached, Named, sql};
 use crate::param::{Params, Timestamptz};
-use crate::registry::{Child, children};
+use crate::registry::{Child, TABLES, children};
 use crate::{Mode, Statement};
 
 /// Texts that no argument changes.
@@ -90,8 +90,18 @@ pub(super) fn fold_rollup(sql: &Cached, slot: Slot, cutoff: Option<Cutoff>) -> S
     sql.bind_slot(sql!("FoldRollup"), slot, vec![instant_of(cutoff)])
 }
 
-pub(super) fn observe_loads(sql: &Cached, cutoff: Option<Cutoff>) -> Statement {
-    sql.bind(OBSERVE_LOADS, vec![instant_of(cutoff)])
+pub(super) fn observe_loads(sql: &Cached, ring: Ring, cutoff: Option<Cutoff>) -> Statement {
+    let first = match ring {
+        Ring::Queue => return sql.bind(OBSERVE_LOADS, vec![instant_of(cutoff)]),
+        Ring::Lease => "leases",
+        Ring::Claim => "lease_claim_batches",
+    };
+    let tables = TABLES.iter().filter(|t| t.ring == Some(ring));
+    let tables = tables.map(|t| format!("('{}')", t.name)).collect::<Vec<_>>().join(", ");
+    let words = [("ring", ring.as_str()), ("first", first), ("tables", tables.as_str())];
+    let (_, text) = sql!("ObserveLoadsTransient");
+    let text = text.spell_with(sql.schema(), &words);
+    Statement { sql: text.into(), mode: Mode::Bind(Params::new()) }
 }
 
 fn instant_of(cutoff: Option<Cutoff>) -> Box<dyn ToSql + Sync + Send> {
@@ -132,7 +142,6 @@ pub(super) fn script(sql: &Cached, (_, text): Named, words: &[(&str, &str)]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::TABLES;
 
     /// One table registry: what is measured, and what writers are kept out of, is what there is.
     #[test]

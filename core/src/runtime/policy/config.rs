@@ -1,6 +1,6 @@
 //! The figures that a ring policy goes by.
 
-use super::SlotLoad;
+use crate::job::SlotLoad;
 use crate::ring::{Ring, RingView, SlotView};
 use crate::rules::Floor;
 use crate::time::{Instant, Span};
@@ -8,8 +8,8 @@ use crate::time::{Instant, Span};
 /// How one ring is rotated and pruned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingPolicyConfig {
-    /// How long history is kept at least after its slot was sealed, room permitting: `completed_retention`
-    /// in the queue ring, nothing in the others.
+    /// How long history is kept at least after its slot was sealed, room permitting:
+    /// `completed_retention` in the queue ring, nothing in the others.
     pub retention: Span,
     /// An open slot that holds something droppable is rotated at this age.
     pub rotate_age: Span,

@@ -1,0 +1,361 @@
+//! The play: work, failure, a ring that turns, a floor that keeps some failures and drops others, a
+//! retry. Everything that is claimed is held against numbers that ship with the jobs.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use awa::core::Instant;
+use awa::{
+    Attempt, Client, Failure, Job, JobState, ListFilter, PruneOutcome, QueueCounts, QueueName, Ring,
+    RotateOutcome, Worker, WorkerStats,
+};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::handlers::{self, Digest, Parse, Render};
+use super::scene::{QUEUES, Scene};
+use super::shipped::{Expected, JOBS};
+use crate::ndjson::read_jobs;
+use crate::output::Failed;
+use crate::wording::RetryFailed;
+
+/// The jobs come in two shifts, so that failures have two ages.
+const FIRST_SHIFT: usize = 1_500;
+/// Keeps every failure of the demo.
+const LONG_FLOOR: Duration = Duration::from_secs(3600);
+/// How often the ring turns over before the floor drops anything.
+const QUIET_WRAPS: usize = 2;
+/// Between the shifts by the database's clock: a floor has whole seconds.
+const BREAK_US: i64 = 2_500_000;
+/// A shift takes a second or two; this is for a machine that does nothing else for a while.
+const SHIFT_PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) async fn play(keep: bool, as_json: bool) -> Result<ExitCode, Failed> {
+    let mut scene = Scene::set(as_json).await?;
+    let played = acts(&mut scene).await;
+    let held = scene.held;
+    let failed = scene.failed_expectations().to_vec();
+    if let Ok(story) = &played {
+        if as_json {
+            println!("{}", json!({ "held": held, "failed": failed, "story": story }));
+        } else if failed.is_empty() {
+            scene.tell(&format!("All {held} expectations held. Nothing was lost unsaid."));
+        }
+    }
+    scene.strike(keep).await?;
+    played?;
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn acts(scene: &mut Scene) -> Result<serde_json::Value, Failed> {
+    let expected = Expected::shipped().map_err(|e| Failed::other("read EXPECTED.json", e))?;
+    let lines = read_jobs(JOBS.as_bytes()).map_err(|e| Failed::other("read jobs.ndjson", e))?;
+    let fails_in = |first: usize, last: usize| {
+        let all = expected.failing_lines.values().flatten();
+        all.filter(|line| (first..=last).contains(*line)).count() as i64
+    };
+    let old_failures = fails_in(1, FIRST_SHIFT);
+    let young_failures = fails_in(FIRST_SHIFT + 1, lines.len());
+    let jobs = lines.into_iter().map(|line| line.into_job(Job::DEFAULT_QUEUE));
+    let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+    let total = jobs.len() as i64;
+    for queue in QUEUES {
+        scene.client.declare_queue(queue, 1).await?;
+    }
+
+    // Act one: work.
+    let auditor = Auditor::start(&scene.client);
+    let first_ended = work_shift(scene, &jobs[..FIRST_SHIFT]).await?;
+    await_clock(&scene.client, first_ended, BREAK_US).await?;
+    let second_begun = scene.client.clock().await?;
+    work_shift(scene, &jobs[FIRST_SHIFT..]).await?;
+    let worked = scene.counts().await?;
+    scene.show_counts(&vec![QueueCounts::default(); QUEUES.len()], &worked);
+    for (queue, counts) in QUEUES.iter().zip(&worked) {
+        let share = expected.queues.get(*queue).copied().unwrap_or_default();
+        scene.expect(&format!("jobs of {queue}"), share.jobs as i64, counts.total());
+        scene.expect(&format!("failures of {queue}"), share.fail as i64, counts.failed);
+        scene.expect(&format!("open jobs of {queue}"), 0, counts.available + counts.running);
+    }
+    let sample = failures(&scene.client, "mail").await?;
+
+    // Act two: the ring turns over; the floor keeps every failure.
+    let mut carried = 0;
+    for wrap in 1..=QUIET_WRAPS {
+        let turned = turn_over(&scene.client, LONG_FLOOR).await?;
+        carried += turned.carried;
+        scene.expect("failures carried in a wrap", expected.fail as i64, turned.carried);
+        scene.expect("failures dropped in a wrap", 0, turned.dropped);
+        scene.tell(&format!(
+            "Wrap {wrap}: {} slots pruned. {} completed jobs left the ring, {} failures were carried \
+             whole into the open slot.",
+            turned.pruned, turned.other, turned.carried
+        ));
+    }
+    scene.show_ring(LONG_FLOOR).await?;
+    for (job, args) in &sample {
+        let row = scene.client.load(*job).await?;
+        let found = row.map(|r| (r.state, r.args.unwrap_or_default()));
+        scene.expect(&format!("{job} after the wraps"), Some((JobState::Failed, args.clone())), found);
+    }
+
+    // Act three: a shorter floor. What failed before the break is past it.
+    let now = scene.client.clock().await?;
+    let age = now.since(second_begun).whole_secs().unsigned_abs() + 1;
+    let turned = turn_over_by(&scene.client, second_begun).await?;
+    carried += turned.carried;
+    let last = scene.counts().await?;
+    scene.tell(&format!(
+        "Wrap {}: with a floor of about {age} s, {} failures were kept and {} were past it.",
+        QUIET_WRAPS + 1,
+        turned.carried,
+        turned.dropped
+    ));
+    scene.expect("young failures kept", young_failures, turned.carried);
+    scene.expect("old failures dropped", old_failures, turned.dropped);
+    let said: i64 = last.iter().map(|c| c.pruned_failed).sum();
+    scene.expect("the loss that is said", old_failures, said);
+    scene.show_counts(&worked, &last);
+    scene.tell(&format!(
+        "{carried} rows were rewritten for {} failures: {:.2} a failure, one an actual wrap.",
+        expected.fail,
+        carried as f64 / expected.fail as f64
+    ));
+
+    // Act four: the fix is deployed, and an operator retries a queue.
+    let before = scene.client.counts("mail").await?;
+    let retried = scene.client.retry_failed_by_queue("mail").await?;
+    let said = RetryFailed::new(
+        retried.retried.len() as i64,
+        retried.matched,
+        retried.pruned_failed_count,
+    );
+    let said = said.map_err(|fault| Failed::other("retry", fault))?;
+    scene.tell(&format!("awa retry-failed --queue mail\n{}", said.sentences()));
+    scene.expect("retried", before.failed, retried.retried.len() as i64);
+    scene.expect("said to be pruned", Some(before.pruned_failed), retried.pruned_failed_count);
+    let fixed = fixed_worker(&scene.client)?.start().await?;
+    settle(&fixed.watch(), retried.retried.len() as u64).await?;
+    fixed.shutdown(Duration::from_secs(10)).await.map_err(|e| Failed::other("shut down", e))?;
+    let after = scene.client.counts("mail").await?;
+    scene.expect("failures left in mail", 0, after.failed);
+    scene.expect("completed since", before.completed + before.failed, after.completed);
+
+    // Epilogue: every job is accounted for.
+    let end = scene.counts().await?;
+    scene.show_counts(&last, &end);
+    let accounted: i64 = end.iter().map(QueueCounts::total).sum();
+    scene.expect("jobs accounted for (H36)", total, accounted);
+    let audit = auditor.stop().await?;
+    scene.expect("readings of the counts that were not exact", 0, audit.wrong);
+    scene.tell(&format!(
+        "The counts were read {} times while all this went on; each reading added up.",
+        audit.readings
+    ));
+    Ok(json!({
+        "jobs": total,
+        "failed": expected.fail,
+        "carried_rows": carried,
+        "dropped_past_floor": turned.dropped,
+        "retried": retried.retried.len(),
+        "count_readings": audit.readings,
+    }))
+}
+
+/// Enqueues a shift in batches, works it with the real worker, and gives the database's clock after it.
+async fn work_shift(scene: &Scene, jobs: &[Job]) -> Result<Instant, Failed> {
+    for batch in jobs.chunks(500) {
+        scene.client.enqueue_many(batch.to_vec()).await?;
+    }
+    scene.tell(&format!("Enqueued {} jobs of three kinds.", jobs.len()));
+    let working = worker(&scene.client, Fix::NotYet)?.start().await?;
+    settle(&working.watch(), jobs.len() as u64).await?;
+    let stats = working.shutdown(Duration::from_secs(10)).await;
+    let stats = stats.map_err(|e| Failed::other("shut down", e))?;
+    scene.tell(&format!(
+        "Worked them: {} completed, {} failed for good.",
+        stats.completed, stats.failed
+    ));
+    Ok(scene.client.clock().await?)
+}
+
+/// Waits until `jobs` attempts have ended.
+async fn settle(stats: &watch::Receiver<WorkerStats>, jobs: u64) -> Result<(), Failed> {
+    let mut stats = stats.clone();
+    let done = stats.wait_for(|s| s.completed + s.failed + s.stale >= jobs);
+    match tokio::time::timeout(SHIFT_PATIENCE, done).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err(Failed::other("work", "the worker ended early")),
+        Err(_) => Err(Failed::other("work", "the jobs were not done in time")),
+    }
+}
+
+/// Waits until the database's clock is `us` past `since`.
+async fn await_clock(client: &Client, since: Instant, us: i64) -> Result<(), Failed> {
+    loop {
+        let passed = client.clock().await?.since(since).us();
+        if passed >= us {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_micros((us - passed).unsigned_abs())).await;
+    }
+}
+
+/// Whether the bug that made jobs fail is fixed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fix {
+    NotYet,
+    Deployed,
+}
+
+fn worker(client: &Client, fix: Fix) -> Result<Worker, Failed> {
+    let judge = move |done: Result<(), String>| match (done, fix) {
+        (Err(error), Fix::NotYet) => Err(Failure::permanent(error)),
+        // The fixed handlers take what the old ones choked on.
+        (Ok(()) | Err(_), _) => Ok(()),
+    };
+    let mut worker = Worker::new(client.clone())
+        .maintenance(None)
+        .handler("digest", move |_: Attempt, args: Digest| async move { judge(handlers::digest(&args)) })
+        .handler("parse", move |_: Attempt, args: Parse| async move { judge(handlers::parse(&args)) })
+        .handler("render", move |_: Attempt, args: Render| async move { judge(handlers::render(&args)) });
+    for queue in QUEUES {
+        worker = worker.queue(queue, 64)?;
+    }
+    Ok(worker)
+}
+
+fn fixed_worker(client: &Client) -> Result<Worker, Failed> {
+    worker(client, Fix::Deployed)
+}
+
+/// Some failures with their args, to be looked at again later.
+async fn failures(client: &Client, queue: &str) -> Result<Vec<(awa::JobId, String)>, Failed> {
+    let filter = ListFilter {
+        queue: Some(QueueName::new(queue)?),
+        kind: None,
+        state: JobState::Failed,
+        before: None,
+        limit: 5,
+    };
+    let mut found = Vec::new();
+    for row in client.list(filter).await? {
+        let whole = client.load(row.job).await?;
+        found.extend(whole.map(|w| (w.job, w.args.unwrap_or_default())));
+    }
+    Ok(found)
+}
+
+/// What a turn of the ring did.
+#[derive(Default)]
+struct Turned {
+    pruned: usize,
+    carried: i64,
+    dropped: i64,
+    other: i64,
+}
+
+/// Fills the ring by rotation until no slot is ready, then prunes all that is sealed, oldest first: an
+/// actual wrap.
+async fn turn_over(client: &Client, floor: Duration) -> Result<Turned, Failed> {
+    fill(client).await?;
+    let mut turned = Turned::default();
+    while prune_one(client, floor, &mut turned).await? {}
+    turn_claims(client).await?;
+    Ok(turned)
+}
+
+/// The same, with a floor that reaches back to just before `kept`: a floor has whole seconds, so it is
+/// counted anew for each prune.
+async fn turn_over_by(client: &Client, kept: Instant) -> Result<Turned, Failed> {
+    fill(client).await?;
+    let mut turned = Turned::default();
+    loop {
+        let age = client.clock().await?.since(kept).whole_secs().unsigned_abs();
+        if !prune_one(client, Duration::from_secs(age + 1), &mut turned).await? {
+            return Ok(turned);
+        }
+    }
+}
+
+async fn fill(client: &Client) -> Result<(), Failed> {
+    loop {
+        match client.rotate(Ring::Queue).await? {
+            RotateOutcome::Rotated { .. } => {}
+            RotateOutcome::RingFull { .. } => return Ok(()),
+            RotateOutcome::AlreadyRotated { current } => {
+                return Err(Failed::other("rotate", format!("{current} is open already")));
+            }
+        }
+    }
+}
+
+async fn prune_one(client: &Client, floor: Duration, turned: &mut Turned) -> Result<bool, Failed> {
+    match client.prune_oldest(floor).await? {
+        PruneOutcome::Pruned { carried_failed_rows, folded_failed, folded_other, .. } => {
+            turned.pruned += 1;
+            turned.carried += carried_failed_rows;
+            turned.dropped += folded_failed;
+            turned.other += folded_other;
+            Ok(true)
+        }
+        PruneOutcome::Noop => Ok(false),
+        // A reading of the counts may stand in the way for a moment.
+        PruneOutcome::Blocked { .. } => Ok(true),
+        outcome @ (PruneOutcome::NotSealed { .. }
+        | PruneOutcome::SkippedActive { .. }
+        | PruneOutcome::Faulty { .. }) => Err(Failed::other("prune", outcome)),
+    }
+}
+
+/// The claim ring turns as well: its receipts are all closed.
+async fn turn_claims(client: &Client) -> Result<(), Failed> {
+    client.rotate(Ring::Claim).await?;
+    client.prune(Ring::Claim, None, Duration::ZERO).await?;
+    Ok(())
+}
+
+/// Reads the counts over and over while the demo goes on, and sees whether they add up.
+struct Auditor {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<Audit, awa::Error>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Audit {
+    readings: u64,
+    wrong: u64,
+}
+
+impl Auditor {
+    fn start(client: &Client) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        Self { stop, task: tokio::spawn(audit(client.clone(), stopped)) }
+    }
+
+    async fn stop(self) -> Result<Audit, Failed> {
+        self.stop.send_replace(true);
+        let audit = self.task.await.map_err(|e| Failed::other("audit the counts", e))?;
+        Ok(audit?)
+    }
+}
+
+/// Jobs only ever come: a total that is smaller than the one before has lost some. A negative count is
+/// the machine's own fault and ends the audit.
+async fn audit(client: Client, stopped: watch::Receiver<bool>) -> Result<Audit, awa::Error> {
+    let mut audit = Audit::default();
+    let mut before = [0; QUEUES.len()];
+    let queues: Arc<[&str]> = QUEUES.into();
+    while !*stopped.borrow() {
+        for (queue, least) in queues.iter().zip(&mut before) {
+            let total = client.counts(queue).await?.total();
+            audit.readings += 1;
+            audit.wrong += u64::from(total < *least);
+            *least = total;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(audit)
+}
