@@ -28,6 +28,15 @@ pub async fn migrate(url: &str, schema: &str) -> Result<Migrated, Error> {
     awa_driver::migrate(&mut client, &schema).await
 }
 
+/// Drops an installation and its schema: for tests and demonstrations.
+///
+/// # Errors
+/// The server can't be reached or refuses.
+pub async fn drop_installation(url: &str, schema: &SchemaName) -> Result<(), Error> {
+    let client = Connector::without_tls(url)?.connect().await?;
+    awa_driver::drop_installation(&client, schema).await
+}
+
 /// How a [`Client`] connects.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {

@@ -11,6 +11,7 @@ mod job;
 mod maintenance;
 mod worker;
 
+pub use awa_driver::core;
 pub use awa_driver::core::machine::cancel::CancelOutcome;
 pub use awa_driver::core::machine::delete::DeleteOutcome;
 pub use awa_driver::core::machine::prune::PruneOutcome;
@@ -25,7 +26,7 @@ pub use awa_driver::core::{
 };
 pub use awa_driver::tokio_postgres;
 pub use awa_driver::{Error, Migrated, migration_script};
-pub use client::{Client, ClientOptions, migrate};
+pub use client::{Client, ClientOptions, drop_installation, migrate};
 pub use handler::{Attempt, Failure};
 pub use job::Job;
 pub use maintenance::{Maintenance, MaintenanceService, MaintenanceStats};

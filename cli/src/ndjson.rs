@@ -20,11 +20,13 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
-use awa_core::fault::{JsonReason, UserError};
-use awa_core::{Instant, Kind, Priority, QueueName, Shard, Span, limits};
+use awa::core::fault::{JsonReason, UserError};
+use awa::core::{Instant, Kind, Priority, QueueName, Shard, Span, limits};
 
 mod fields;
 mod rfc3339;
+
+pub(crate) use rfc3339::format as rfc3339_of;
 #[cfg(test)]
 mod tests;
 

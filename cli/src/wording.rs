@@ -1,6 +1,6 @@
 //! What an operator is told about a retry of failed jobs (`R032-09`, `R032-10`).
 
-use awa_core::Fault;
+use awa::core::Fault;
 use serde_json::{Value, json};
 
 use crate::draw::thousands;

@@ -13,7 +13,7 @@ mod session;
 pub use awa_core as core;
 pub use awa_sqlgen::Sql;
 pub use error::{Error, Mismatch};
-pub use migrate::{Migrated, check, migrate};
+pub use migrate::{Migrated, check, drop_installation, migrate};
 pub use pool::{Connector, Held, Sessions};
 pub use session::{Embedded, Session, Statements};
 pub use tokio_postgres;

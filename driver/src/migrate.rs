@@ -67,6 +67,15 @@ pub async fn check(client: &mut Client, schema: &SchemaName) -> Result<(), Error
     }
 }
 
+/// Drops the installation in `schema` and the schema with it: for tests and demonstrations.
+///
+/// # Errors
+/// PostgreSQL's.
+pub async fn drop_installation(client: &Client, schema: &SchemaName) -> Result<(), Error> {
+    let dropped = client.batch_execute(&migrations::drop_schema(schema.as_str())).await;
+    dropped.map_err(|e| Error::postgres(format!("drop schema {:?}", schema.as_str()), e))
+}
+
 struct Found {
     schema_exists: bool,
     version: Option<u32>,

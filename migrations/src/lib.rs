@@ -91,6 +91,12 @@ pub fn bootstrap(schema: &str) -> String {
     spell(include_str!("../sql/bootstrap.sql"), schema)
 }
 
+/// Drops the schema with all that is in it.
+#[must_use]
+pub fn drop_schema(schema: &str) -> String {
+    spell(include_str!("../sql/drop.sql"), schema)
+}
+
 /// Everything that a migration of an empty database runs, as one script for `psql` or a reviewer.
 #[must_use]
 pub fn script(schema: &str) -> String {

@@ -127,7 +127,7 @@ select d.job_id, d.state, l.queue, l.priority, l.enqueue_shard, d.kind, d.attemp
           from {schema}.done_entries d
          where d.state = $5 and ($2::text is null or d.kind = $2)
            and d.job_id < coalesce($3::bigint, 9223372036854775807)
-           and ($1::text is null or d.lane_id in (select lane_id from {schema}.queue_lanes where queue = $1))
+           and ($1::text is null or d.lane_id = any (array(select lane_id from {schema}.queue_lanes where queue = $1)))
          order by d.job_id desc
          limit $4) as d
   join {schema}.queue_lanes l on l.lane_id = d.lane_id
@@ -179,7 +179,7 @@ general as (
     from {schema}.done_entries d
    where d.state = 'completed' and ($2::text is null or d.kind = $2)
      and d.job_id < coalesce($3::bigint, 9223372036854775807)
-     and d.lane_id in (select lane_id from lanes)
+     and d.lane_id = any (array(select lane_id from lanes))
    order by d.job_id desc
    limit $4
 ),

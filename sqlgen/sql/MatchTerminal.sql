@@ -20,7 +20,7 @@ select d.job_id, d.lane_id, d.lane_seq
 -- [queue] $1 text. Failed.
 select d.job_id, d.lane_id, d.lane_seq
   from {schema}.done_entries d
- where d.lane_id in (select l.lane_id from {schema}.queue_lanes l where l.queue = $1)
+ where d.lane_id = any (array(select l.lane_id from {schema}.queue_lanes l where l.queue = $1))
    and d.job_id > coalesce($2::bigint, 0) and d.state = 'failed'
  order by d.job_id, d.lane_id, d.lane_seq
  limit $3

@@ -1,6 +1,6 @@
 //! Counts of queues, before and after.
 
-use awa_core::QueueCounts;
+use awa::core::QueueCounts;
 
 use super::{Paint, Style, shown, thousands};
 

@@ -1,6 +1,6 @@
 //! A ring as a strip of cells.
 
-use awa_core::{RingView, Slot, SlotLoad, SlotState, SlotView};
+use awa::core::{RingView, Slot, SlotLoad, SlotState, SlotView};
 
 use super::{COLUMNS, Paint, Style, human_bytes};
 
@@ -183,7 +183,7 @@ fn scale(loads: &[SlotLoad], style: Style) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use awa_core::{Generation, Instant, Ring, Segment};
+    use awa::core::{Generation, Instant, Ring, Segment};
 
     use super::super::tests::{ASCII, COLOUR, PLAIN};
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use awa_core::fault::{Field, JsonReason, UserError};
-use awa_core::{Instant, Kind, Priority, QueueName, Shard, Span, in_range, json, limits};
+use awa::core::fault::{Field, JsonReason, UserError};
+use awa::core::{Instant, Kind, Priority, QueueName, Shard, Span, in_range, json, limits};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 

@@ -1,6 +1,6 @@
 //! Instants as RFC 3339 spells them.
 
-use awa_core::Instant;
+use awa::core::Instant;
 
 /// The instant that `text` names, or `None` if it is no RFC 3339 date and time with an offset.
 /// A space may stand for the `T`. Finer than a microsecond is rounded up, so that nothing runs
@@ -27,6 +27,22 @@ pub(super) fn parse(text: &str) -> Option<Instant> {
     let days = days_since_1970(year, month, day);
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset_s;
     Some(Instant::from_unix_us(seconds * 1_000_000 + fraction_us))
+}
+
+/// `at` in UTC, to the microsecond where it has a fraction.
+pub(crate) fn format(at: Instant) -> String {
+    let (seconds, us) = (at.unix_us().div_euclid(1_000_000), at.unix_us().rem_euclid(1_000_000));
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // A first guess by the mean year, set right by the calendar itself.
+    let mut year = 1970 + days.div_euclid(366);
+    while days_since_1970(year + 1, 1, 1) <= days {
+        year += 1;
+    }
+    let month = (1..=12).rev().find(|month| days_since_1970(year, *month, 1) <= days).unwrap_or(1);
+    let day = days - days_since_1970(year, month, 1) + 1;
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let fraction = if us == 0 { String::new() } else { format!(".{us:06}") };
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
 struct Rest<'a>(&'a [u8]);
@@ -148,5 +164,14 @@ mod tests {
         ] {
             assert_eq!(parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_formatted_parses_to_the_same() {
+        for us in [0, -1, 1, 951_782_399_999_999, 951_782_400_000_000, 4_102_444_800_000_000, -62_135_596_800_000_000] {
+            let at = Instant::from_unix_us(us);
+            assert_eq!(parse(&format(at)), Some(at), "{}", format(at));
+        }
+        assert_eq!(format(Instant::from_unix_us(1_796_000_000_500_000)), "2026-11-29T23:33:20.500000Z");
     }
 }

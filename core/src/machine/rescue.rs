@@ -63,7 +63,11 @@ impl Rescue {
             Stage::Unstarted | Stage::Over => Err(r.unasked()),
             Stage::Finding => {
                 let overdue = r.overdue("FindOverdue")?;
-                balance("overdue attempts beyond the limit", 0, (len(&overdue) - self.limit).max(0))?;
+                balance(
+                    "overdue attempts beyond the limit",
+                    0,
+                    (len(&overdue) - self.limit).max(0),
+                )?;
                 if overdue.is_empty() {
                     return Ok(Turn::Rollback(Ok(Rescued::default())));
                 }

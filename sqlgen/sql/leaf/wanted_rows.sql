@@ -1,7 +1,7 @@
 -- The rows of retryable history that $1 bigint[] (jobs), $2 bigint[] (lanes) and $3 bigint[]
 -- (positions) name, wherever they lie now: `wanted`, with the row's body where it has one. Nothing
--- that exists fails the first three conditions; they tell the planner to expect few rows, so that it
--- probes for each of them, whatever it takes the children's size to be.
+-- that exists fails the first three conditions, and no position is taken twice: they and LIMIT tell
+-- the planner to expect one row, so that it probes for each, whatever it takes the children's size to be.
 wanted as materialized (
   select d.ready_slot, d.ready_generation, d.lane_id, d.lane_seq, d.job_id,
          coalesce(d.args, r.args) as args, coalesce(d.max_attempts, r.max_attempts) as max_attempts,
@@ -14,10 +14,10 @@ wanted as materialized (
    cross join lateral (select d.*
                          from {schema}.done_entries d
                         where d.job_id = n.job_id and d.lane_id = n.lane_id and d.lane_seq = n.lane_seq
-                       offset 0) as d
+                        limit 1) as d
     left join lateral (select r.args, r.max_attempts, r.created_at, r.payload, r.unique_key, r.unique_states
                          from {schema}.ready_entries r
                         where r.ready_slot = d.ready_slot and r.ready_generation = d.ready_generation
                           and r.lane_id = d.lane_id and r.lane_seq = d.lane_seq
-                       offset 0) as r on d.args is null
+                        limit 1) as r on d.args is null
 )

@@ -1,0 +1,139 @@
+//! A private server for the test binary, and an installation of its own for each test.
+
+// Each test binary uses a part of it.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use awa::core::machine::claim::{Claim, ClaimOutcome};
+use awa::core::machine::close::{Finish, FinishOutcome, Finished};
+use awa::core::{ClaimedJob, Instant, LaneId, Window, limits};
+use awa::tokio_postgres::{self, NoTls};
+use awa::{Client, Job};
+use awa_devpg::Server;
+
+/// One installation, and two ways to it: the library's and plain SQL.
+pub struct Bench {
+    pub client: Client,
+    pub schema: String,
+    pub sql: tokio_postgres::Client,
+}
+
+/// The server's connection string.
+pub fn url() -> &'static str {
+    Server::shared().unwrap_or_else(|e| panic!("{e}")).url()
+}
+
+/// A plain connection.
+pub async fn connect() -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// A schema's name that no other test uses.
+pub fn fresh_schema() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("t{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Bench {
+    /// A migrated schema with the queue `q`.
+    pub async fn new() -> Self {
+        Self::in_schema(&fresh_schema()).await
+    }
+
+    pub async fn in_schema(schema: &str) -> Self {
+        awa::migrate(url(), schema).await.unwrap();
+        let client = Client::connect(url(), schema).await.unwrap();
+        client.declare_queue("q", 1).await.unwrap();
+        Self { client, schema: schema.to_owned(), sql: connect().await }
+    }
+
+    /// `text` with `S.` standing for the quoted schema.
+    pub fn spelled(&self, text: &str) -> String {
+        text.replace("S.", &format!("\"{}\".", self.schema.replace('"', "\"\"")))
+    }
+
+    /// One number from the database.
+    pub async fn number(&self, query: &str) -> i64 {
+        let query = format!("select ({})::bigint", self.spelled(query));
+        self.sql.query_one(&query, &[]).await.unwrap().get(0)
+    }
+
+    /// Runs statements as they are.
+    pub async fn execute(&self, script: &str) {
+        self.sql.batch_execute(&self.spelled(script)).await.unwrap();
+    }
+
+    /// Enqueues `n` jobs of kind `k` on `q`, each with its number as args.
+    pub async fn enqueue(&self, n: usize) -> Vec<awa::JobId> {
+        let jobs = (0..n).map(|i| job(i as i64)).collect();
+        self.client.enqueue_many(jobs).await.unwrap()
+    }
+
+    /// The lane of `q` with priority 2.
+    pub async fn lane(&self) -> LaneId {
+        LaneId(self.number("select lane_id from S.queue_lanes where queue = 'q' and priority = 2").await)
+    }
+
+    /// Claims up to `limit` jobs of the lane, with a window of no memory.
+    pub async fn claim(&self, limit: i64) -> Vec<ClaimedJob> {
+        self.claim_from(Window::default(), limit).await.0
+    }
+
+    /// Claims with a window, and gives the next one.
+    pub async fn claim_from(&self, window: Window, limit: i64) -> (Vec<ClaimedJob>, Window) {
+        let lane = self.lane().await;
+        let claim = Claim::new(lane, window, limit, limits::CLAIM_BYTES_MAX, None).unwrap();
+        match self.client.run(claim).await.unwrap() {
+            ClaimOutcome::Claimed { jobs, window, .. } => (jobs, window),
+            ClaimOutcome::Refused { refusal, .. } => panic!("{refusal}"),
+        }
+    }
+
+    /// Takes finished attempts to their end.
+    pub async fn finish(&self, batch: Vec<Finished>) -> FinishOutcome {
+        let mut plan = Finish::new(batch);
+        while let Some(close) = plan.next() {
+            plan.take(self.client.run(close).await.unwrap().unwrap());
+        }
+        plan.into_outcome()
+    }
+
+    /// Claims `n` jobs and completes them.
+    pub async fn complete(&self, n: usize) {
+        let jobs = self.claim(n as i64).await;
+        assert_eq!(jobs.len(), n);
+        let done = self.finish(jobs.iter().map(Finished::completed).collect()).await;
+        assert_eq!(done.closed.len(), n);
+    }
+
+    /// Enqueues, claims and fails `n` jobs for good.
+    pub async fn fail(&self, n: usize) -> Vec<awa::JobId> {
+        let ids = self.enqueue(n).await;
+        let jobs = self.claim(n as i64).await;
+        assert_eq!(jobs.len(), n);
+        let failed = jobs.iter().map(|job| Finished::failed_for_good(job, b"broken"));
+        let done = self.finish(failed.collect()).await;
+        assert_eq!(done.closed.len(), n);
+        ids
+    }
+
+    /// Seals every slot that can be sealed, so that the ring is full.
+    pub async fn fill_ring(&self) {
+        while let awa::RotateOutcome::Rotated { .. } =
+            self.client.rotate(awa::Ring::Queue).await.unwrap()
+        {}
+    }
+
+    /// The database's clock.
+    pub async fn now(&self) -> Instant {
+        self.client.clock().await.unwrap()
+    }
+}
+
+/// A job of kind `k` on `q` with a number as its args.
+pub fn job(number: i64) -> Job {
+    Job::new("k", &number).unwrap().queue("q").unwrap()
+}
