@@ -191,11 +191,4 @@ impl Client {
         }
         Ok(self.remember(queue.clone(), found))
     }
-
-    async fn placed(&self, job: &Job) -> Result<NewJob, Error> {
-        let lanes = self.lanes(&job.queue).await?;
-        let lane = lane_of(&job.queue, &lanes, job.priority.into(), job.shard.into())?;
-        let (kind, args) = (job.kind.clone(), job.args.clone());
-        Ok(NewJob::new(lane, kind, args, job.max_attempts.into(), job.payload())?)
-    }
 }

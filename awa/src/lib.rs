@@ -25,7 +25,7 @@ pub use awa_driver::core::{
     SlotLoad, SlotState, TerminalFilter, UserError, json, limits,
 };
 pub use awa_driver::tokio_postgres;
-pub use awa_driver::{Error, Migrated, migration_script};
+pub use awa_driver::{Error, Migrated, Mismatch, migration_script};
 pub use client::{Client, ClientOptions, drop_installation, migrate};
 pub use handler::{Attempt, Failure};
 pub use job::Job;

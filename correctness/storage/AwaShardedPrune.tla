@@ -308,7 +308,7 @@ FoldRollup ==
                   other |-> Cardinality(dropped \ failed), failed |-> Cardinality(failed)]
     /\ OnlyTx
 
-\* Law 14: only now is anybody else kept out, and nothing is proved again.
+\* Law 14: only now is anybody else kept out, and nothing need be proved again.
 Exclude ==
     /\ Step("folded", "excluded")
     /\ OnlyTx

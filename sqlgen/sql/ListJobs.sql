@@ -26,14 +26,17 @@ found as (
       order by r.lane_seq desc
       limit $4) as r
    union all
-  (select r.job_id, r.lane_id, r.kind, r.attempt, r.run_lease, r.max_attempts, r.run_at, r.created_at
-     from {schema}.ready_entries r
-     join spent p on p.ready_slot = r.ready_slot and p.lane_id = r.lane_id
-    where r.moved_job_id is not null and r.moved_job_id < coalesce($3::bigint, 9223372036854775807)
-      and not p.positions @> r.lane_seq
-      and ($2::text is null or r.kind = $2)
-    order by r.moved_job_id desc
-    limit $4)
+  select r.*
+    from filled f
+   cross join lateral (
+     select r.job_id, r.lane_id, r.kind, r.attempt, r.run_lease, r.max_attempts, r.run_at, r.created_at
+       from {schema}.ready_entries r
+      where r.ready_slot = f.slot and r.moved_job_id < coalesce($3::bigint, 9223372036854775807)
+        and not (select p.positions from spent p
+                  where p.ready_slot = r.ready_slot and p.lane_id = r.lane_id) @> r.lane_seq
+        and ($2::text is null or r.kind = $2)
+      order by r.moved_job_id desc
+      limit $4) as r
 )
 select f.job_id, 'available' as state, l.queue, l.priority, l.enqueue_shard, f.kind, f.attempt, f.run_lease,
        f.max_attempts, f.run_at, f.created_at, null::timestamptz as attempted_at,

@@ -33,15 +33,21 @@ hidden as materialized (
    where t.lane_id in (select lane_id from lanes)
 ),
 trust as materialized (
-  select coalesce((select trusted from {schema}.terminal_count_trust), false) as trusted
+  select coalesce((select trusted from {schema}.terminal_count_trust), false) as trusted, 0 as first_slot
 ),
+-- The condition on first_slot, which every row fulfils, ties the scan to this query level, so that no
+-- parallel workers are started for it: they take longer than the whole statement.
 general as materialized (
   select coalesce(sum(n) filter (where state = 'completed'), 0)::bigint as completed,
          coalesce(sum(n) filter (where state = 'failed'), 0)::bigint as failed,
          coalesce(sum(n) filter (where state = 'cancelled'), 0)::bigint as cancelled
-    from (select t.state, 1::bigint as n
-            from {schema}.terminal_jobs t
-           where t.queue = $1 and not t.compact and not (select trusted from trust)
+    from (select t.state, t.n
+            from trust
+           cross join lateral (
+             select t.state, count(*) as n
+               from {schema}.terminal_jobs t
+              where t.queue = $1 and not t.compact and not trust.trusted and t.ready_slot >= trust.first_slot
+              group by t.state) as t
            union all
           select d.state, d.delta
             from {schema}.queue_terminal_count_deltas d

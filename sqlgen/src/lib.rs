@@ -5,8 +5,10 @@
 //! `sql/leaf/`, and named in braces: `{is_carried}`.
 
 mod param;
-mod render;
 mod registry;
+mod render;
+mod session;
+
 mod template;
 
 use std::sync::Arc;

@@ -76,8 +76,8 @@ impl Scene {
 
     /// Counts of all queues, before and after.
     pub(super) fn show_counts(&self, before: &[QueueCounts], after: &[QueueCounts]) {
-        let rows: Vec<_> = QUEUES.iter().zip(before.iter().zip(after));
-        let rows: Vec<_> = rows.into_iter().map(|(q, (b, a))| (*q, *b, *a)).collect();
+        let rows = QUEUES.iter().zip(before.iter().zip(after));
+        let rows: Vec<_> = rows.map(|(q, (b, a))| (*q, *b, *a)).collect();
         self.show(&draw::counts(&rows, self.style));
     }
 

@@ -24,8 +24,8 @@ impl Face {
         [Self::Open, Self::Sealed, Self::FailuresOnly, Self::Pruned, Self::LateRows];
 
     fn of(slot: &SlotView, load: Option<&SlotLoad>) -> Self {
-        let has_rows = load.is_some_and(|l| l.has_rows);
-        let only_failures = load.is_some_and(|l| l.has_rows && !l.has_droppable);
+        let has_rows = load.is_some_and(|l| l.has_droppable || l.carried_hint > 0);
+        let only_failures = load.is_some_and(|l| l.carried_hint > 0 && !l.has_droppable);
         match slot.state {
             SlotState::Open => Self::Open,
             SlotState::Sealed if only_failures => Self::FailuresOnly,
@@ -213,7 +213,9 @@ mod tests {
     }
 
     fn load(slot: i32, bytes: i64, has_rows: bool, has_droppable: bool) -> SlotLoad {
-        SlotLoad { slot: Slot(slot), bytes, has_droppable, has_rows }
+        let carried_hint = i64::from(has_rows && !has_droppable);
+        let (droppable_hint, newest_fact_at) = (0, None);
+        SlotLoad { slot: Slot(slot), bytes, has_droppable, droppable_hint, carried_hint, newest_fact_at }
     }
 
     fn sixteen() -> RingView {

@@ -12,14 +12,10 @@ spent as materialized (
   select f.slot as ready_slot, l.lane_id, coalesce(e.positions, '{}') as positions
     from filled f
    cross join lanes l
-    left join (
-      select e.ready_slot, l.lane_id, range_agg(e.range) as positions
-        from lanes l
-       cross join lateral (select e.ready_slot, unnest(e.ranges) as range
-                             from {schema}.ready_claim_attempt_batches e
-                            where e.lane_id = l.lane_id
-                           offset 0) as e
-       group by e.ready_slot, l.lane_id) as e
-      on e.ready_slot = f.slot and e.lane_id = l.lane_id
+   cross join lateral (
+     select range_agg(e.range) as positions
+       from (select unnest(e.ranges) as range
+               from {schema}.ready_claim_attempt_batches e
+              where e.ready_slot = f.slot and e.lane_id = l.lane_id) as e) as e
 ),
 {stretches}
