@@ -160,6 +160,7 @@ impl World {
 
     fn run(&mut self, s: SessionId, step: &Step) -> Done<Reply> {
         self.usable(s);
+        self.keep_snapshot(s);
         match step {
             Step::LockRing { ring } => self.lock_ring(s, *ring),
             Step::ObserveRing { ring } => Ok(self.observe_ring(s, *ring)),

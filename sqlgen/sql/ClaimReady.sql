@@ -93,7 +93,8 @@ cut as materialized (
    cross join lateral (
      select case when e.fits then e.last_seq
                  else (select max(w.lane_seq) from weighed w where w.bytes <= $7 or w.lane_seq = e.first_seq)
-             end as last_seq) as c
+             end as last_seq
+     offset 0) as c
 ),
 parts as materialized (
   select p.*, row_number() over (order by p.ready_slot, p.ready_generation) - 1 as part,

@@ -6,17 +6,23 @@
 --
 -- Columns: closed bigint[]: receipts, in no promised order; NULL for none.
 with {named_claims},
+-- Materialised leases among the jobs asked for and those numbered between them: one range a slot.
+held as materialized (
+  select l.job_id, l.run_lease
+    from (select min(a.job) as first, max(a.job) as last from unnest($6::bigint[]) as a (job)) as m
+   cross join unnest(array(select slot from {schema}.lease_ring_slots)) as s (slot)
+   cross join lateral (
+     select l.job_id, l.run_lease
+       from {schema}.leases l
+      where l.lease_slot = s.slot and l.job_id between m.first and m.last
+     offset 0) as l
+),
 closing as materialized (
   select b.claim_slot, b.batch_id, b.ready_slot, b.ready_generation, b.lane_id, b.claimed_at,
          b.lane_seqs[j.place] as lane_seq, j.job_id, j.run_lease,
          coalesce(b.attempts[j.place], b.attempts[1]) as attempt, b.batch_id + j.place - 1 as receipt_id
 {proved}
-     and (not (select exists (select from {schema}.leases))
-          or not exists (select from {schema}.lease_ring_slots s
-                          cross join lateral (select from {schema}.leases l
-                                               where l.lease_slot = s.slot and l.job_id = j.job_id
-                                                 and l.run_lease = j.run_lease
-                                              offset 0) as held))
+     and (j.job_id, j.run_lease) not in (select h.job_id, h.run_lease from held h)
 ),
 successes as (
   insert into {schema}.receipt_completion_batches

@@ -1,6 +1,9 @@
 -- A page of jobs in one state, newest id first, without their args (H40). A spelling for each way in
 -- which a state is stored.
 --
+-- Conditions that every row fulfils (a batch's id is not negative, its count is at least 1) keep the
+-- planner from expecting so much that it has the statement compiled, which takes longer than running it.
+--
 -- $1 text: only this queue, NULL for all. $2 text: only this kind, NULL for all. $3 bigint: only ids
 -- below, NULL for all. $4 bigint: rows at most. $5 text: the state, where a spelling serves several.
 -- Columns: as those of LoadJob; args and payload are NULL.
@@ -73,33 +76,29 @@ claims (batch_id, receipts) as not materialized (
 closures (batch_id, receipts) as not materialized (
   select x.batch_id, x.receipts
     from {schema}.lease_claim_closure_batches x
+   where x.batch_id >= 0
    union all
   select x.batch_id, int8multirange(int8range(x.receipt_id, x.receipt_id, '[]'))
     from {schema}.lease_claim_closures x
+   where x.batch_id >= 0
 ),
 {open_receipts},
-receipts as materialized (
-  select generate_series(lower(r), upper(r) - 1) as receipt_id
-    from unnest((select receipts from open_receipts)) as r
-),
 attempts as (
-  select q.receipt_id, b.ready_slot, b.ready_generation, b.lane_id,
-         b.lane_seqs[i.place] as lane_seq,
-         coalesce(b.attempts[i.place], b.attempts[1]) as attempt,
-         coalesce(b.run_leases[i.place], b.run_leases[1]) as run_lease, b.claimed_at
-    from receipts q
+  select b.batch_id + u.place - 1 as receipt_id, b.ready_slot, b.lane_id, u.lane_seq,
+         coalesce(b.attempts[u.place], b.attempts[1]) as attempt,
+         coalesce(b.run_leases[u.place], b.run_leases[1]) as run_lease, b.claimed_at
+    from partly p
    cross join lateral (select b.*
                          from {schema}.lease_claim_batches b
-                        where b.batch_id = (select {batch_of_receipt} from (select q.receipt_id) as c)
+                        where b.batch_id = p.batch_id
                        offset 0) as b
-   cross join lateral (select (q.receipt_id - b.batch_id)::int + 1 as place) as i
+   cross join lateral unnest(b.lane_seqs) with ordinality as u (lane_seq, place)
+   where p.batch_id >= 0 and p.batch_id < 9223372036854775807
+     and (select receipts from open_receipts) @> (b.batch_id + u.place - 1)
    union all
-  select q.receipt_id, c.ready_slot, c.ready_generation, c.lane_id, c.lane_seq, c.attempt, c.run_lease, c.claimed_at
-    from receipts q
-   cross join lateral (select c.*
-                         from {schema}.lease_claims c
-                        where c.receipt_id = q.receipt_id
-                       offset 0) as c
+  select c.receipt_id, c.ready_slot, c.lane_id, c.lane_seq, c.attempt, c.run_lease, c.claimed_at
+    from {schema}.lease_claims c
+   where c.lane_id in (select lane_id from lanes) and (select receipts from open_receipts) @> c.receipt_id
 ),
 found as (
   select r.job_id, a.lane_id, r.kind, a.attempt, a.run_lease, r.max_attempts, r.run_at, r.created_at, a.claimed_at,
@@ -165,6 +164,7 @@ compact as (
    cross join lateral unnest(b.lane_seqs, b.job_ids, b.run_leases, b.attempts, b.attempted_at)
       as u (lane_seq, job_id, run_lease, attempt, attempted_at)
    where b.lane_id in (select lane_id from lanes) and b.last_seq >= (select lowest from bound)
+     and b.completed_count >= 1 and b.completed_count <= 2147483647
      and coalesce(u.job_id, u.lane_seq) < coalesce($3::bigint, 9223372036854775807)
      and ((select n from hidden) = 0
           or not exists (select from {schema}.receipt_completion_tombstones t

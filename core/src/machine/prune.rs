@@ -186,11 +186,13 @@ impl Prune {
         self.ring
     }
 
-    /// What must not be found in `slot`, the cheapest to see first.
+    /// What must not be found in `slot`, in the order of a job's life. Each gate has a snapshot of its
+    /// own, and claims go on between them: a job that moves on is met by the next gate only if the
+    /// next is the one that it moves to (`correctness/storage/broken/gates-swapped.cfg`).
     pub(super) fn gates(&self, slot: Slot) -> Vec<Gate> {
         match self.ring {
             Ring::Queue => {
-                vec![Gate::ActiveLeases(slot), Gate::PendingReady(slot), Gate::OpenReceipts(slot)]
+                vec![Gate::PendingReady(slot), Gate::OpenReceipts(slot), Gate::ActiveLeases(slot)]
             }
             Ring::Lease => vec![Gate::HeldLeases(slot)],
             Ring::Claim => vec![Gate::OpenClaims(slot)],
