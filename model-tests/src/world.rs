@@ -23,7 +23,6 @@ mod ring;
 mod rows;
 mod session;
 mod table;
-mod terminal;
 
 use std::collections::BTreeMap;
 

@@ -52,9 +52,9 @@ turn 1, ask
   observe the queue ring
 turn 2, ask
   lock slot 1 of the queue ring
-  probe for active leases of slot 1
   probe for pending ready rows in slot 1 -- held by 42
   probe for open receipts of slot 1
+  probe for active leases of slot 1
 roll back: slot 1 is in use: pending ready rows in slot 1, the first is 42
 "
     );
@@ -67,7 +67,7 @@ roll back: slot 1 is in use: pending ready rows in slot 1, the first is 42
 fn a_dry_run_observes_and_explains() {
     let script = vec![
         vec![observed(ring(Ring::Queue, "o3 s2 p1"))],
-        vec![CLEAR, held(42), CLEAR, Reply::Surveyed(FOUND)],
+        vec![held(42), CLEAR, CLEAR, Reply::Surveyed(FOUND)],
     ];
     let machine = ExplainPrune::new(prune());
     let expected = explain(prune(), &seen(vec![(Gate::PendingReady(Slot(1)), 42)], FOUND));

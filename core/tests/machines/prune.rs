@@ -48,23 +48,23 @@ turn 1, ask
   observe the queue ring
 turn 2, ask
   lock slot 1 of the queue ring
-  probe for active leases of slot 1
   probe for pending ready rows in slot 1
   probe for open receipts of slot 1
+  probe for active leases of slot 1
 turn 3, ask
   keep writers out of slot 1, waiting 50 ms at most
-  probe for active leases of slot 1
   probe for pending ready rows in slot 1
   probe for open receipts of slot 1
+  probe for active leases of slot 1
   survey the terminal rows of slot 1, cutoff t273600s
 turn 4, ask
   carry failures of slot 1 to slot 3 g6, cutoff t273600s
   fold the terminal rows of slot 1 into the rollups, cutoff t273600s
 turn 5, ask
   keep everyone out of slot 1 of the queue ring, waiting 50 ms at most
-  probe for active leases of slot 1
   probe for pending ready rows in slot 1
   probe for open receipts of slot 1
+  probe for active leases of slot 1
 turn 6, last, with COMMIT
   truncate slot 1 of the queue ring
   mark slot 1 of the queue ring pruned
@@ -136,7 +136,7 @@ fn nothing_to_carry_asks_for_no_carry() {
 #[test]
 fn a_held_gate_skips_the_slot_wherever_it_is_seen() {
     let gates =
-        [Gate::ActiveLeases(Slot(1)), Gate::PendingReady(Slot(1)), Gate::OpenReceipts(Slot(1))];
+        [Gate::PendingReady(Slot(1)), Gate::OpenReceipts(Slot(1)), Gate::ActiveLeases(Slot(1))];
     for turn in [1, 2, 4] {
         for (i, reason) in gates.into_iter().enumerate() {
             let mut script = happy();
@@ -160,7 +160,7 @@ fn a_refusal_behind_a_held_gate_counts() {
         outcome(queue_prune(), script.clone()),
         Ok(PruneOutcome::SkippedActive {
             slot: Slot(1),
-            reason: Gate::ActiveLeases(Slot(1)),
+            reason: Gate::PendingReady(Slot(1)),
             witness: 5
         })
     );
