@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use awa_core::{Instant, LaneSeq, Refusal, Reply, Ring, Slot, SlotState, Step, Xid};
 use awa_core::{Generation, JobId, Segment, limits};
 
-pub use check::{Broken, invariant};
+pub use check::invariant;
 pub use lane::Stage;
 pub use lock::SessionId;
 pub use mutation::Mutation;

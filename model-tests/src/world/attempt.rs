@@ -83,13 +83,11 @@ impl World {
         for exit in exits {
             named.entry(exit.receipt.id()).or_insert(exit);
         }
-        let mut plan = Vec::new();
+        let (bodies, mut plan) = (self.bodies(&view), Vec::new());
         for (id, exit) in named {
             let Some((claim, taken)) = self.proved(&view, &closed, &exit.receipt) else { continue };
-            let body = ready_of(&self.bodies(&view), claim.ready, claim.lane, taken.seq)
-                .map(|r| Arc::clone(&r.body));
-            let Some(body) = body else { continue };
-            plan.push((id, exit, claim, taken, body));
+            let Some(ready) = ready_of(&bodies, claim.ready, claim.lane, taken.seq) else { continue };
+            plan.push((id, exit, claim, taken, Arc::clone(&ready.body)));
         }
         for (id, exit, claim, taken, _) in &plan {
             self.lock(s, Key::Closure(*id))?;

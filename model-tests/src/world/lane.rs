@@ -196,7 +196,12 @@ impl World {
     }
 
     /// What a claim with that window would find, in lane order.
-    pub(crate) fn unclaimed(&self, view: &View, lane: LaneId, window: &Window) -> Vec<&Ready> {
+    pub(crate) fn unclaimed<'a>(
+        &'a self,
+        view: &'a View,
+        lane: LaneId,
+        window: &Window,
+    ) -> Vec<&'a Ready> {
         let (low, spent) = (window.low(&view.snapshot), self.spent(view, lane));
         let blind = self.mutation == Mutation::ClaimSkipsPruned;
         let pruned = |r: &Ready| {

@@ -58,8 +58,8 @@ impl World {
         self.hold(s, &[Rel::Ready, Rel::Evidence], slot, Mode::AccessShare)?;
         let view = self.view(s);
         let spent = self.spent(&view, lane);
-        let mut rows = self.tables.ready.seen(&view);
-        let row = rows.find(|r| (r.at.slot, r.lane, r.seq) == (slot, lane, seq)).cloned();
+        let row =
+            self.tables.ready.one(&view, |r| (r.at.slot, r.lane, r.seq) == (slot, lane, seq));
         let Some(row) = row.filter(|r| !spent.has(r.seq.0)) else {
             return Ok(Reply::Moved(Vec::new()));
         };

@@ -57,6 +57,11 @@ impl<R: Clone + Ord> Table<R> {
         self.0.iter().filter(move |v| view.sees(v.made) && !gone(v.gone)).map(|v| &v.row)
     }
 
+    /// The first row in sight that `fits`.
+    pub(crate) fn one(&self, view: &View, fits: impl Fn(&R) -> bool) -> Option<R> {
+        self.seen(view).find(|r| fits(r)).cloned()
+    }
+
     pub(crate) fn insert(&mut self, by: Xid, row: R) {
         let version = Version { row, made: by, gone: Gone::No };
         let at = self.0.partition_point(|v| *v < version);

@@ -1,8 +1,6 @@
 //! Statements of the operators steps.
 
-use awa_core::{
-    JobId, JobState, LaneId, LaneSeq, ListFilter, Slot, TerminalFilter, TerminalRef,
-};
+use awa_core::{JobId, JobState, LaneId, LaneSeq, ListFilter, Slot, TerminalFilter, TerminalRef};
 use postgres_types::ToSql;
 
 use super::{Cached, Named, sql};
@@ -107,7 +105,8 @@ fn references(rows: &[TerminalRef]) -> Params {
 /// One of the spellings of a statement whose file has several, each under a line `-- [spelling]`.
 fn spelled((name, text): Named, spelling: &str) -> Named {
     let mut parts = text.0.split("\n-- [").skip(1);
-    let part = parts.find_map(|part| part.strip_prefix(spelling)?.strip_prefix(']')?.split_once('\n'));
+    let part =
+        parts.find_map(|part| part.strip_prefix(spelling)?.strip_prefix(']')?.split_once('\n'));
     (name, Template(part.map_or("", |(_, text)| text)))
 }
 

@@ -123,7 +123,8 @@ pub(super) fn take_locks(
     locks: impl Iterator<Item = (String, &'static str)>,
     timeout_ms: u32,
 ) -> Statement {
-    let rows = locks.zip(1..).map(|((table, mode), place)| format!("({place}, '{table}', '{mode}')"));
+    let rows =
+        locks.zip(1..).map(|((table, mode), place)| format!("({place}, '{table}', '{mode}')"));
     let rows = rows.collect::<Vec<_>>().join(", ");
     let timeout_ms = timeout_ms.to_string();
     script(sql, named, &[("locks", rows.as_str()), ("timeout_ms", timeout_ms.as_str())])
