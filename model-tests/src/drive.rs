@@ -1,9 +1,9 @@
 //! Whoever turns steps into replies is a driver; this one drives machines in the World, a statement
 //! at a time if need be, so that others can be interleaved and crashes put between any two.
 
-use awa_core::{Fault, Machine, Reply, Step, Turn};
+use awa_core::{Fault, JobId, LaneSeq, Machine, NewJob, Reply, Segment, Step, Turn};
 
-use crate::world::{Applied, Mutation, Raised, SessionId, World};
+use crate::world::{Applied, Mutation, Raised, SessionId, Stage, World};
 
 /// Why a machine came to no outcome. Its transaction is undone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -254,5 +254,73 @@ pub fn run<M: Machine>(
                 return Err(Failure::Stuck(on));
             }
         }
+    }
+}
+
+/// A producer's transaction, an act at a time: read the cursor, be given an id, then a position and
+/// a row for each job, COMMIT. The segment that it has read may be stale when it inserts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Producing {
+    session: SessionId,
+    jobs: Vec<NewJob>,
+    next: Option<Stage>,
+    at: Option<Segment>,
+    ids: Vec<JobId>,
+}
+
+impl Producing {
+    /// These jobs, in one transaction.
+    #[must_use]
+    pub const fn new(session: SessionId, jobs: Vec<NewJob>) -> Self {
+        Self { session, jobs, next: Some(Stage::ReadCursor), at: None, ids: Vec::new() }
+    }
+
+    /// The act that comes next; `None`: COMMIT.
+    #[must_use]
+    pub const fn next(&self) -> Option<&Stage> {
+        self.next.as_ref()
+    }
+
+    /// One act. `Done` with the jobs' ids after COMMIT.
+    pub fn step(&mut self, world: &mut World) -> Progress<Vec<JobId>> {
+        if !world.is_open(self.session) {
+            world.begin(self.session);
+        }
+        let Some(stage) = &self.next else {
+            world.commit(self.session);
+            return Progress::Done(std::mem::take(&mut self.ids));
+        };
+        match world.micro_enqueue(self.session, stage) {
+            Applied::Waits { on } => Progress::Waits { on },
+            Applied::Raised(raised) => Progress::Failed(Failure::Raised(raised)),
+            Applied::Reply(reply) => self.take(reply),
+        }
+    }
+
+    fn take(&mut self, reply: Reply) -> Progress<Vec<JobId>> {
+        self.next = match (self.next.take(), reply) {
+            (Some(Stage::ReadCursor), Reply::CursorRead(at)) => {
+                self.at = Some(at);
+                Some(Stage::AssignXid)
+            }
+            (Some(Stage::DrawPosition), Reply::PositionRead(seq)) => self.insert(seq),
+            (Some(Stage::Insert(_, _, seq)), Reply::Enqueued(_)) => {
+                self.ids.push(JobId(seq.0));
+                self.jobs.remove(0);
+                self.draw()
+            }
+            (Some(Stage::AssignXid), _) => self.draw(),
+            (_, Reply::Refused(_)) => return Progress::Failed(Failure::Overran),
+            (next, _) => next,
+        };
+        Progress::Stepped
+    }
+
+    fn draw(&self) -> Option<Stage> {
+        (!self.jobs.is_empty()).then_some(Stage::DrawPosition)
+    }
+
+    fn insert(&self, seq: LaneSeq) -> Option<Stage> {
+        Some(Stage::Insert(self.jobs.first()?.clone(), self.at?, seq))
     }
 }

@@ -74,13 +74,13 @@ pub enum Patience {
 
 /// Why a statement didn't run.
 #[derive(Clone, Debug)]
-enum Stop {
+pub(crate) enum Stop {
     Waits(Vec<SessionId>),
     Refused(Refusal),
     Raised(Raised),
 }
 
-type Done<T> = Result<T, Stop>;
+pub(crate) type Done<T> = Result<T, Stop>;
 
 /// The database. See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

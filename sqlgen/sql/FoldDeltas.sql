@@ -1,5 +1,5 @@
 -- Adds the slot's pending deltas to its folded counters, in key order (R026-24), whatever generation
--- they bear. A key whose deltas cancel out is not written.
+-- they bear. Every key is written, also one whose deltas cancel out.
 --
 -- Columns, both bigint: rows read; sum of their deltas.
 with pending as materialized (
@@ -10,7 +10,6 @@ with pending as materialized (
   insert into {schema}.queue_terminal_live_counts as c (ready_slot, counter_bucket, lane_id, state, count)
   select {slot}, counter_bucket, lane_id, state, delta
     from pending
-   where delta <> 0
    order by lane_id, counter_bucket, state
   on conflict (ready_slot, lane_id, counter_bucket, state) do update
      set count = c.count + excluded.count

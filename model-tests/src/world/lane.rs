@@ -7,7 +7,7 @@ use awa_core::limits::PRIORITY_MAX;
 use awa_core::reply::Claimed;
 use awa_core::{
     Attempt, BatchId, ClaimedJob, Instant, JobId, JobState, LaneId, LaneSeq, NewJob, Priority,
-    QueueName, Receipt, Reply, Ring, RunLease, Segment, Shard, SlotState, Span, Window, Xid,
+    QueueName, Receipt, Reply, Ring, RunLease, Segment, Shard, Slot, SlotState, Span, Window, Xid,
 };
 
 use super::json::{Json, traits};
@@ -195,6 +195,13 @@ impl World {
         Ok(Reply::Locked)
     }
 
+    /// Claims look into every slot; mutation B11 leaves the pruned ones out.
+    fn looks_into(&self, view: &View, slot: Slot) -> bool {
+        let key = (Ring::Queue, slot, SlotState::Pruned);
+        self.mutation != Mutation::ClaimSkipsPruned
+            || !self.tables.slots.seen(view).any(|s| (s.ring, s.slot, s.state) == key)
+    }
+
     /// What a claim with that window would find, in lane order.
     pub(crate) fn unclaimed<'a>(
         &'a self,
@@ -203,13 +210,8 @@ impl World {
         window: &Window,
     ) -> Vec<&'a Ready> {
         let (low, spent) = (window.low(&view.snapshot), self.spent(view, lane));
-        let blind = self.mutation == Mutation::ClaimSkipsPruned;
-        let pruned = |r: &Ready| {
-            let mut slots = self.tables.slots.seen(view);
-            slots.any(|s| (s.ring, s.slot, s.state) == (Ring::Queue, r.at.slot, SlotState::Pruned))
-        };
         let rows = self.tables.ready.seen(view).filter(|r| r.lane == lane && r.seq > low);
-        rows.filter(|r| !spent.has(r.seq.0) && !(blind && pruned(r))).collect()
+        rows.filter(|r| !spent.has(r.seq.0) && self.looks_into(view, r.at.slot)).collect()
     }
 
     pub(crate) fn poll(&mut self, s: SessionId, lanes: &[(LaneId, Window)]) -> Done<Reply> {

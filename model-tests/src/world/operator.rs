@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use awa_core::{
-    Attempt, JobId, JobState, LaneId, LaneSeq, ListFilter, Location, Reply, Ring, Slot,
+    Attempt, JobId, JobState, LaneId, LaneSeq, ListFilter, Reply, Ring, Slot,
     TerminalFilter, TerminalRef,
 };
 
