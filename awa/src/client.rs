@@ -179,12 +179,15 @@ impl Client {
         lanes
     }
 
-    pub(crate) async fn lanes(&self, queue: &QueueName) -> Result<Arc<[Lane]>, Error> {
+    fn known_lanes(&self, queue: &QueueName) -> Option<Arc<[Lane]>> {
         let known = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lanes) = known.get(queue) {
-            return Ok(Arc::clone(lanes));
+        known.get(queue).cloned()
+    }
+
+    pub(crate) async fn lanes(&self, queue: &QueueName) -> Result<Arc<[Lane]>, Error> {
+        if let Some(lanes) = self.known_lanes(queue) {
+            return Ok(lanes);
         }
-        drop(known);
         let found = self.run_settled(FindLanes { queue: queue.clone() }).await?;
         if found.is_empty() {
             return Err(UserError::UnknownQueue { queue: queue.as_str().to_owned() }.into());

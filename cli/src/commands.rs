@@ -111,7 +111,7 @@ async fn counts(place: &Place, queues: &[String]) -> Done {
         let mut fields: serde_json::Map<_, _> = named.collect();
         fields.insert("total".to_owned(), json!(counts.total()));
         all.insert(queue.clone(), Value::Object(fields));
-        table.push(format!("{queue}"));
+        table.push(queue.clone());
         let shown = counts.named().into_iter().filter(|(_, n)| *n != 0);
         table.extend(shown.map(|(name, n)| format!("  {name:<17} {n:>12}")));
         table.push(format!("  {:<17} {:>12}", "total", counts.total()));

@@ -1,4 +1,5 @@
 //! What a step answers. Expected contention is a reply, not an error.
+#![allow(missing_docs, reason = "a variant's own text says what its fields are")]
 
 use alloc::vec::Vec;
 

@@ -26,6 +26,7 @@ enum Kind {
 }
 
 /// How an installation doesn't fit.
+#[allow(missing_docs, reason = "a variant's own text says what its fields are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// The server is older than the schema works on.

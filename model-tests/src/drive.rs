@@ -1,7 +1,7 @@
 //! Whoever turns steps into replies is a driver; this one drives machines in the World, a statement
 //! at a time if need be, so that others can be interleaved and crashes put between any two.
 
-use awa_core::{Fault, JobId, LaneSeq, Machine, NewJob, Reply, Segment, Step, Turn};
+use awa_core::{Fault, JobId, Machine, NewJob, Refusal, Reply, Segment, Step, Turn};
 
 use crate::world::{Applied, Mutation, Raised, SessionId, Stage, World};
 
@@ -12,6 +12,8 @@ pub enum Failure {
     Bug(Fault),
     /// A statement failed in a way that no machine expects.
     Raised(Raised),
+    /// PostgreSQL undid a [`Producing`] to break a deadlock.
+    Refused(Refusal),
     /// The machine asked for more after its transaction had ended.
     Overran,
     /// The machine waits, and nobody else is there to go on: [`run`] only.
@@ -298,29 +300,21 @@ impl Producing {
     }
 
     fn take(&mut self, reply: Reply) -> Progress<Vec<JobId>> {
-        self.next = match (self.next.take(), reply) {
-            (Some(Stage::ReadCursor), Reply::CursorRead(at)) => {
-                self.at = Some(at);
-                Some(Stage::AssignXid)
-            }
-            (Some(Stage::DrawPosition), Reply::PositionRead(seq)) => self.insert(seq),
-            (Some(Stage::Insert(_, _, seq)), Reply::Enqueued(_)) => {
-                self.ids.push(JobId(seq.0));
+        self.next = if let Reply::CursorRead(at) = reply {
+            self.at = Some(at);
+            Some(Stage::AssignXid)
+        } else if let Reply::PositionRead(seq) = reply {
+            let first = self.jobs.first().cloned();
+            first.zip(self.at).map(|(job, at)| Stage::Insert(job, at, seq))
+        } else if let Reply::Refused(refusal) = reply {
+            return Progress::Failed(Failure::Refused(refusal));
+        } else {
+            if let Reply::Enqueued(ids) = reply {
+                self.ids.extend(ids);
                 self.jobs.remove(0);
-                self.draw()
             }
-            (Some(Stage::AssignXid), _) => self.draw(),
-            (_, Reply::Refused(_)) => return Progress::Failed(Failure::Overran),
-            (next, _) => next,
+            (!self.jobs.is_empty()).then_some(Stage::DrawPosition)
         };
         Progress::Stepped
-    }
-
-    fn draw(&self) -> Option<Stage> {
-        (!self.jobs.is_empty()).then_some(Stage::DrawPosition)
-    }
-
-    fn insert(&self, seq: LaneSeq) -> Option<Stage> {
-        Some(Stage::Insert(self.jobs.first()?.clone(), self.at?, seq))
     }
 }

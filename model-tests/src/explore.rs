@@ -15,11 +15,12 @@ use std::hash::Hash;
 use std::mem;
 
 mod digest;
+pub mod scene;
 
 use digest::{ByDigest, digest};
 
 /// A promise that does not hold, and what was seen instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broken {
     /// The promise's name: what a mutation test asserts.
     pub name: &'static str,
@@ -36,8 +37,8 @@ impl fmt::Display for Broken {
 /// The name of the promise that a run never gets stuck before it is at rest.
 pub const DEADLOCK: &str = "Deadlock";
 
-/// A predicate that some state must fulfil, with its name.
-pub type Witness<S> = (&'static str, fn(&S) -> bool);
+/// A predicate that some transition must fulfil, given the states before and after it, with its name.
+pub type Witness<S> = (&'static str, fn(&S, &S) -> bool);
 
 /// A transition system.
 pub trait Model {
@@ -64,7 +65,7 @@ pub trait Model {
     /// Whether a run may end here. A state that leads nowhere and isn't at rest is a [`DEADLOCK`].
     fn at_rest(&self, state: &Self::State) -> bool;
 
-    /// What must be true of some state each, lest a pass be vacuous.
+    /// What must be true of some transition each, lest a pass be vacuous.
     fn sometimes(&self) -> Vec<Witness<Self::State>>;
 
     /// The line that a trace shows for `action` between these states.
@@ -89,7 +90,7 @@ pub struct Coverage {
     pub depth: usize,
     /// States that lead nowhere.
     pub ends: usize,
-    /// The witnesses' names with the number of the first state (in order of visit) that fulfils each.
+    /// The witnesses' names, each with the number of the first transition that fulfils it.
     pub witnessed: Vec<(&'static str, usize)>,
 }
 
@@ -101,7 +102,7 @@ impl fmt::Display for Coverage {
             "exhausted: {states} states, {transitions} transitions, depth {depth}, {ends} ends"
         )?;
         for (name, first) in witnessed {
-            write!(f, "\n  sometimes {name} (first in state {first})")?;
+            write!(f, "\n  sometimes {name} (first in transition {first})")?;
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ impl fmt::Display for Stopped {
                 write!(f, "cut off at {states_max} states, depth {depth}: nothing was proved")
             }
             Self::Vacuous { never, states } => {
-                write!(f, "vacuous: none of {states} states is one where {}", never.join(", or "))
+                write!(f, "vacuous: in none of {states} states {}", never.join(", or "))
             }
         }
     }
@@ -231,6 +232,7 @@ impl<M: Model> Search<'_, M> {
                     let Some(next) = self.model.next(&state, action) else { continue };
                     leads_on = true;
                     transitions += 1;
+                    self.witness(&state, &next, transitions);
                     self.visit(next, Reached { from: number, action: place })?;
                 }
                 if !leads_on {
@@ -261,16 +263,19 @@ impl<M: Model> Search<'_, M> {
         let number = self.reached.len() as u32;
         self.reached.push(reached);
         self.model.check(&state).map_err(|broken| self.broken(number, broken))?;
+        self.layer.push((number, state));
+        Ok(())
+    }
+
+    fn witness(&mut self, before: &M::State, after: &M::State, transition: usize) {
         let witnessed = &mut self.witnessed;
         self.wanted.retain(|(name, holds)| {
-            let fires = holds(&state);
+            let fires = holds(before, after);
             if fires {
-                witnessed.push((name, number as usize));
+                witnessed.push((name, transition));
             }
             !fires
         });
-        self.layer.push((number, state));
-        Ok(())
     }
 
     /// Runs the actions that led to state `last` again, this time with a pencil.

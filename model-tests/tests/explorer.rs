@@ -80,12 +80,12 @@ impl Model for Counters {
 #[test]
 fn counts_are_exact() {
     let mut model = Counters::up_to(999);
-    model.witnesses.push(("both are there", |s| *s == (999, 999)));
+    model.witnesses.push(("both are there", |_, s| *s == (999, 999)));
     let coverage = explore(&model, 1_000_000).unwrap();
     assert_eq!(coverage.states, 1_000_000);
     assert_eq!(coverage.transitions, 2 * 999 * 1_000);
     assert_eq!((coverage.depth, coverage.ends), (1_998, 1));
-    assert_eq!(coverage.witnessed, [("both are there", 999_999)]);
+    assert_eq!(coverage.witnessed, [("both are there", 2 * 999 * 1_000 - 1)]);
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn a_run_that_is_cut_off_proves_nothing() {
 #[test]
 fn a_witness_that_never_fires_fails_the_run() {
     let mut model = Counters::up_to(9);
-    model.witnesses.push(("left is first", |s| s.0 > s.1));
-    model.witnesses.push(("left is ten", |s| s.0 == 10));
+    model.witnesses.push(("left is first", |_, s| s.0 > s.1));
+    model.witnesses.push(("left is ten", |_, s| s.0 == 10));
     let stopped = explore(&model, 100).unwrap_err();
     assert_eq!(stopped, Stopped::Vacuous { never: vec!["left is ten"], states: 100 });
 }

@@ -65,7 +65,7 @@ impl core::fmt::Display for Child {
 }
 
 /// The children of a slot, in lock order.
-pub fn children(ring: Ring, slot: Slot) -> impl Iterator<Item = Child> {
+pub(crate) fn children(ring: Ring, slot: Slot) -> impl Iterator<Item = Child> {
     let of_ring = TABLES.iter().filter(move |t| t.ring == Some(ring));
     of_ring.map(move |t| Child { table: t.name, slot })
 }

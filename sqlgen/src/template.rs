@@ -20,7 +20,6 @@ const LEAVES: &[(&str, &str)] = &[
     ("open_receipts", include_str!("../sql/leaf/open_receipts.sql")),
     ("batch_of_receipt", include_str!("../sql/leaf/batch_of_receipt.sql")),
     ("stretches", include_str!("../sql/leaf/stretches.sql")),
-    ("lane_key", include_str!("../sql/leaf/lane_key.sql")),
     ("clock", include_str!("../sql/leaf/clock.sql")),
     ("clock_after", include_str!("../sql/leaf/clock_after.sql")),
     ("window_low", include_str!("../sql/leaf/window_low.sql")),
@@ -108,9 +107,10 @@ fn dollar_quote(name: &str) -> String {
 /// installations in one database wait for one another only by a rare collision.
 fn fence_class(schema: &SchemaName) -> i32 {
     // FNV-1a, 32 bits.
-    let hash = schema.as_str().bytes().fold(0x811c_9dc5_u32, |h, b| {
-        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    });
+    let hash = schema
+        .as_str()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     hash.cast_signed()
 }
 
@@ -125,13 +125,13 @@ fn without_comments(text: &str) -> String {
 
 /// `name` as a quoted identifier.
 #[must_use]
-pub fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// `text` as a string literal that means the same whatever `standard_conforming_strings` says.
 #[must_use]
-pub fn quoted_literal(text: &str) -> String {
+pub(crate) fn quoted_literal(text: &str) -> String {
     let doubled = text.replace('\'', "''");
     if doubled.contains('\\') {
         format!("E'{}'", doubled.replace('\\', "\\\\"))

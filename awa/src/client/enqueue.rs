@@ -3,7 +3,7 @@
 use awa_driver::Error;
 use awa_driver::core::fault::Field;
 use awa_driver::core::machine::declare::lane_of;
-use awa_driver::core::machine::enqueue::{Enqueue, EnqueueCopy, EnqueueAll, Enqueued, Wake};
+use awa_driver::core::machine::enqueue::{EnqueueAll, EnqueueCopy, Enqueued, Wake};
 use awa_driver::core::{Instant, JobId, LaneId, NewJob, QueueName, Shard, UserError};
 use awa_driver::tokio_postgres::Transaction;
 

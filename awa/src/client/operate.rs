@@ -222,7 +222,7 @@ impl Client {
     /// # Errors
     /// PostgreSQL's.
     pub async fn rollup(&self) -> Result<Vec<RollupOutcome>, Error> {
-        let slots = match self.run_settled(FindRollups::default()).await? {
+        let slots = match self.run_settled(FindRollups).await? {
             RollupPlan::Deferred { pinned_by } => {
                 return Ok(vec![RollupOutcome::Deferred { pinned_by }]);
             }

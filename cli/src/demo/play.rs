@@ -29,6 +29,8 @@ const LONG_FLOOR: Duration = Duration::from_secs(3600);
 const QUIET_WRAPS: usize = 2;
 /// Between the shifts by the database's clock: a floor has whole seconds.
 const BREAK_US: i64 = 2_500_000;
+/// Failures whose bodies are held against what they were.
+const SAMPLE: u16 = 5;
 /// Between two readings of the auditor.
 const AUDIT_PAUSE: Duration = Duration::from_millis(5);
 /// A shift takes a second or two; this is for a machine that does nothing else for a while.
@@ -51,104 +53,47 @@ pub(crate) async fn play(keep: bool, as_json: bool) -> Result<ExitCode, Failed> 
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What ships with the demo, and what must come of it.
+struct Script {
+    expected: Expected,
+    jobs: Vec<Job>,
+    old_failures: i64,
+    young_failures: i64,
+}
+
+impl Script {
+    fn read() -> Result<Self, Failed> {
+        let expected = Expected::shipped().map_err(|e| Failed::other("read EXPECTED.json", e))?;
+        let lines = read_jobs(JOBS.as_bytes()).map_err(|e| Failed::other("read jobs.ndjson", e))?;
+        let fails = |line: &&usize| **line <= FIRST_SHIFT;
+        let old_failures = expected.failing_lines.values().flatten().filter(fails).count() as i64;
+        let young_failures = expected.fail as i64 - old_failures;
+        let jobs = lines.into_iter().map(|line| line.into_job(Job::DEFAULT_QUEUE));
+        Ok(Self { jobs: jobs.collect::<Result<_, _>>()?, expected, old_failures, young_failures })
+    }
+}
+
 async fn acts(scene: &mut Scene) -> Result<serde_json::Value, Failed> {
-    let expected = Expected::shipped().map_err(|e| Failed::other("read EXPECTED.json", e))?;
-    let lines = read_jobs(JOBS.as_bytes()).map_err(|e| Failed::other("read jobs.ndjson", e))?;
-    let fails_in = |first: usize, last: usize| {
-        let all = expected.failing_lines.values().flatten();
-        all.filter(|line| (first..=last).contains(*line)).count() as i64
-    };
-    let old_failures = fails_in(1, FIRST_SHIFT);
-    let young_failures = fails_in(FIRST_SHIFT + 1, lines.len());
-    let jobs = lines.into_iter().map(|line| line.into_job(Job::DEFAULT_QUEUE));
-    let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
-    let total = jobs.len() as i64;
+    let script = Script::read()?;
     for queue in QUEUES {
         scene.client.declare_queue(queue, 1).await?;
     }
-
-    // Act one: work.
     let auditor = Auditor::start(&scene.client);
-    let first_ended = work_shift(scene, &jobs[..FIRST_SHIFT]).await?;
-    await_clock(&scene.client, first_ended, BREAK_US).await?;
-    let second_begun = scene.client.clock().await?;
-    work_shift(scene, &jobs[FIRST_SHIFT..]).await?;
+    let second_begun = work(scene, &script).await?;
     let worked = scene.counts().await?;
-    scene.show_counts(&vec![QueueCounts::default(); QUEUES.len()], &worked);
-    for (queue, counts) in QUEUES.iter().zip(&worked) {
-        let share = expected.queues.get(*queue).copied().unwrap_or_default();
-        scene.expect(&format!("jobs of {queue}"), share.jobs as i64, counts.total());
-        scene.expect(&format!("failures of {queue}"), share.fail as i64, counts.failed);
-        scene.expect(&format!("open jobs of {queue}"), 0, counts.available + counts.running);
-    }
-    let sample = failures(&scene.client, "mail").await?;
-
-    // Act two: the ring turns over; the floor keeps every failure.
-    let mut carried = 0;
-    for wrap in 1..=QUIET_WRAPS {
-        let turned = turn_over(&scene.client, LONG_FLOOR).await?;
-        carried += turned.carried;
-        scene.expect("failures carried in a wrap", expected.fail as i64, turned.carried);
-        scene.expect("failures dropped in a wrap", 0, turned.dropped);
-        scene.tell(&format!(
-            "Wrap {wrap}: {} slots pruned. {} completed jobs left the ring, {} failures were carried \
-             whole into the open slot.",
-            turned.pruned, turned.other, turned.carried
-        ));
-    }
-    scene.show_ring(LONG_FLOOR).await?;
-    for (job, args) in &sample {
-        let row = scene.client.load(*job).await?;
-        let found = row.map(|r| (r.state, r.args.unwrap_or_default()));
-        scene.expect(&format!("{job} after the wraps"), Some((JobState::Failed, args.clone())), found);
-    }
-
-    // Act three: a shorter floor. What failed before the break is past it.
-    let now = scene.client.clock().await?;
-    let age = now.since(second_begun).whole_secs().unsigned_abs() + 1;
-    let turned = turn_over_by(&scene.client, second_begun).await?;
-    carried += turned.carried;
-    let last = scene.counts().await?;
-    scene.tell(&format!(
-        "Wrap {}: with a floor of about {age} s, {} failures were kept and {} were past it.",
-        QUIET_WRAPS + 1,
-        turned.carried,
-        turned.dropped
-    ));
-    scene.expect("young failures kept", young_failures, turned.carried);
-    scene.expect("old failures dropped", old_failures, turned.dropped);
-    let said: i64 = last.iter().map(|c| c.pruned_failed).sum();
-    scene.expect("the loss that is said", old_failures, said);
-    scene.show_counts(&worked, &last);
+    let mut carried = turn_quietly(scene, &script).await?;
+    let shortened = shorten_the_floor(scene, &script, second_begun, &worked).await?;
+    carried += shortened.carried;
     scene.tell(&format!(
         "{carried} rows were rewritten for {} failures: {:.2} a failure, one an actual wrap.",
-        expected.fail,
-        carried as f64 / expected.fail as f64
+        script.expected.fail,
+        carried as f64 / script.expected.fail as f64
     ));
-
-    // Act four: the fix is deployed, and an operator retries a queue.
-    let before = scene.client.counts("mail").await?;
-    let retried = scene.client.retry_failed_by_queue("mail").await?;
-    let said = RetryFailed::new(
-        retried.retried.len() as i64,
-        retried.matched,
-        retried.pruned_failed_count,
-    );
-    let said = said.map_err(|fault| Failed::other("retry", fault))?;
-    scene.tell(&format!("awa retry-failed --queue mail\n{}", said.sentences()));
-    scene.expect("retried", before.failed, retried.retried.len() as i64);
-    scene.expect("said to be pruned", Some(before.pruned_failed), retried.pruned_failed_count);
-    let fixed = fixed_worker(&scene.client)?.start().await?;
-    settle(&fixed.watch(), retried.retried.len() as u64).await?;
-    fixed.shutdown(Duration::from_secs(10)).await.map_err(|e| Failed::other("shut down", e))?;
-    let after = scene.client.counts("mail").await?;
-    scene.expect("failures left in mail", 0, after.failed);
-    scene.expect("completed since", before.completed + before.failed, after.completed);
-
-    // Epilogue: every job is accounted for.
+    let before = scene.counts().await?;
+    let retried = retry(scene).await?;
     let end = scene.counts().await?;
-    scene.show_counts(&last, &end);
-    let accounted: i64 = end.iter().map(QueueCounts::total).sum();
+    scene.show_counts(&before, &end);
+    let (total, accounted) = (script.jobs.len() as i64, end.iter().map(QueueCounts::total).sum());
     scene.expect("jobs accounted for (H36)", total, accounted);
     let audit = auditor.stop().await?;
     scene.expect("readings of the counts that were not exact", 0, audit.wrong);
@@ -158,12 +103,98 @@ async fn acts(scene: &mut Scene) -> Result<serde_json::Value, Failed> {
     ));
     Ok(json!({
         "jobs": total,
-        "failed": expected.fail,
+        "failed": script.expected.fail,
         "carried_rows": carried,
-        "dropped_past_floor": turned.dropped,
-        "retried": retried.retried.len(),
+        "dropped_past_floor": shortened.dropped,
+        "retried": retried,
         "count_readings": audit.readings,
     }))
+}
+
+/// Act one: two shifts of work with a break between. Gives when the second began.
+async fn work(scene: &mut Scene, script: &Script) -> Result<Instant, Failed> {
+    let (first, second) = script.jobs.split_at(FIRST_SHIFT);
+    let first_ended = work_shift(scene, first).await?;
+    await_clock(&scene.client, first_ended, BREAK_US).await?;
+    let second_begun = scene.client.clock().await?;
+    work_shift(scene, second).await?;
+    let worked = scene.counts().await?;
+    scene.show_counts(&vec![QueueCounts::default(); QUEUES.len()], &worked);
+    for (queue, counts) in QUEUES.iter().zip(&worked) {
+        let share = script.expected.queues.get(*queue).copied().unwrap_or_default();
+        scene.expect(&format!("jobs of {queue}"), share.jobs as i64, counts.total());
+        scene.expect(&format!("failures of {queue}"), share.fail as i64, counts.failed);
+        scene.expect(&format!("open jobs of {queue}"), 0, counts.available + counts.running);
+    }
+    Ok(second_begun)
+}
+
+/// Act two: the ring turns over, and the floor keeps every failure whole. Gives the rows carried.
+async fn turn_quietly(scene: &mut Scene, script: &Script) -> Result<i64, Failed> {
+    let sample = failures(&scene.client, "mail").await?;
+    scene.expect("failures looked at", SAMPLE as usize, sample.len());
+    let mut carried = 0;
+    for wrap in 1..=QUIET_WRAPS {
+        let turned = turn_over(&scene.client, LONG_FLOOR).await?;
+        carried += turned.carried;
+        scene.expect("failures carried in a wrap", script.expected.fail as i64, turned.carried);
+        scene.expect("failures dropped in a wrap", 0, turned.dropped);
+        scene.tell(&format!(
+            "Wrap {wrap}: {} slots pruned. {} completed jobs left the ring, {} failures were carried \
+             whole into the open slot.",
+            turned.pruned, turned.other, turned.carried
+        ));
+    }
+    scene.show_ring(LONG_FLOOR).await?;
+    for (job, args) in sample {
+        let row = scene.client.load(job).await?;
+        let found = row.map(|r| (r.state, r.args.unwrap_or_default()));
+        scene.expect(&format!("{job} after the wraps"), Some((JobState::Failed, args)), found);
+    }
+    Ok(carried)
+}
+
+/// Act three: a shorter floor. What failed before the break is past it, and the loss is said.
+async fn shorten_the_floor(
+    scene: &mut Scene,
+    script: &Script,
+    kept: Instant,
+    worked: &[QueueCounts],
+) -> Result<Turned, Failed> {
+    let turned = turn_over_by(&scene.client, kept).await?;
+    let last = scene.counts().await?;
+    let age = scene.client.clock().await?.since(kept).whole_secs() + 1;
+    scene.tell(&format!(
+        "Wrap {}: with a floor of about {age} s, {} failures were kept and {} were past it.",
+        QUIET_WRAPS + 1,
+        turned.carried,
+        turned.dropped
+    ));
+    scene.expect("young failures kept", script.young_failures, turned.carried);
+    scene.expect("old failures dropped", script.old_failures, turned.dropped);
+    let said: i64 = last.iter().map(|c| c.pruned_failed).sum();
+    scene.expect("the loss that is said", script.old_failures, said);
+    scene.show_counts(worked, &last);
+    Ok(turned)
+}
+
+/// Act four: the fix is deployed, and an operator retries a queue. Gives how many were retried.
+async fn retry(scene: &mut Scene) -> Result<i64, Failed> {
+    let before = scene.client.counts("mail").await?;
+    let done = scene.client.retry_failed_by_queue("mail").await?;
+    let retried = done.retried.len() as i64;
+    let said = RetryFailed::new(retried, done.matched, done.pruned_failed_count);
+    let said = said.map_err(|fault| Failed::other("retry", fault))?;
+    scene.tell(&format!("awa retry-failed --queue mail\n{}", said.sentences()));
+    scene.expect("retried", before.failed, retried);
+    scene.expect("said to be pruned", Some(before.pruned_failed), done.pruned_failed_count);
+    let fixed = worker(&scene.client, Fix::Deployed)?.start().await?;
+    settle(&fixed.watch(), done.retried.len() as u64).await?;
+    fixed.shutdown(Duration::from_secs(10)).await.map_err(|e| Failed::other("shut down", e))?;
+    let after = scene.client.counts("mail").await?;
+    scene.expect("failures left in mail", 0, after.failed);
+    scene.expect("completed since", before.completed + before.failed, after.completed);
+    Ok(retried)
 }
 
 /// Enqueues a shift in batches, works it with the real worker, and gives the database's clock after it.
@@ -229,10 +260,6 @@ fn worker(client: &Client, fix: Fix) -> Result<Worker, Failed> {
     Ok(worker)
 }
 
-fn fixed_worker(client: &Client) -> Result<Worker, Failed> {
-    worker(client, Fix::Deployed)
-}
-
 /// Some failures with their args, to be looked at again later.
 async fn failures(client: &Client, queue: &str) -> Result<Vec<(awa::JobId, String)>, Failed> {
     let filter = ListFilter {
@@ -240,7 +267,7 @@ async fn failures(client: &Client, queue: &str) -> Result<Vec<(awa::JobId, Strin
         kind: None,
         state: JobState::Failed,
         before: None,
-        limit: 5,
+        limit: SAMPLE,
     };
     let mut found = Vec::new();
     for row in client.list(filter).await? {

@@ -2,9 +2,9 @@
 
 use awa_core::ids::{Attempt, BatchId, Generation, Priority, RunLease, Shard};
 use awa_core::{
-    JobId, JobRow, JobState, LaneId, LaneSeq, Location, OverdueAttempt, QueueCounts, ReadyRef, Receipt,
-    Reply, Ring, RingView,
-    Segment, Slot, SlotLoad, SlotState, SlotView, TerminalRef, TerminalSurvey,
+    JobId, JobRow, JobState, LaneId, LaneSeq, Location, OverdueAttempt, QueueCounts, ReadyRef,
+    Receipt, Reply, Ring, RingView, Segment, Slot, SlotLoad, SlotState, SlotView, TerminalRef,
+    TerminalSurvey,
 };
 use awa_sqlgen::{Json, Timestamptz};
 use tokio_postgres::Row;
