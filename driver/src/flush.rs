@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use awa_core::{Refusal, Reply, Step};
-use awa_sqlgen::{Mode, Params, Sql, Statement};
+use awa_sqlgen::{BEGIN, Mode, Params, Sql, Statement};
 use bytes::Bytes;
 use futures_util::SinkExt as _;
 use tokio_postgres::GenericClient;
@@ -16,7 +16,6 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::decode::{Answer, Misshapen, decode};
 
-const BEGIN: &str = "begin isolation level read committed";
 const COMMIT: &str = "commit";
 
 /// How statements are kept between flushes.
@@ -121,7 +120,7 @@ fn read_answers(
     };
     let mut answers = answers.into_iter();
     if begin && let Some(Err(source)) = answers.next() {
-        return Err(broken(BEGIN.to_owned(), source));
+        return Err(broken("begin".to_owned(), source));
     }
     let mut replies = Vec::with_capacity(steps.len());
     for (step, answer) in steps.iter().zip(&mut answers) {

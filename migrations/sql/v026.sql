@@ -434,8 +434,10 @@ begin
     raise exception 'queue "%" with shard % is not declared in this schema', enqueue.queue, enqueue.shard
       using errcode = '22023';
   end if;
-  body := nullif(jsonb_strip_nulls(jsonb_build_object(
-    'metadata', nullif(enqueue.metadata, '{}'), 'tags', nullif(to_jsonb(enqueue.tags), '[]'))), '{}');
+  body := nullif(
+    case when enqueue.metadata <> '{}' then jsonb_build_object('metadata', enqueue.metadata) else '{}' end
+    || case when cardinality(enqueue.tags) > 0 then jsonb_build_object('tags', enqueue.tags) else '{}' end,
+    '{}');
 
   if enqueue.run_at > now() then
     insert into {schema}.deferred_jobs (job_id, lane_id, run_at, state, kind, args, max_attempts, payload)

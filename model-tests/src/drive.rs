@@ -249,7 +249,13 @@ pub fn run<M: Machine>(
     loop {
         match driving.step(world) {
             Progress::Stepped => {}
-            Progress::Done(outcome) => return Ok(outcome),
+            Progress::Done(outcome) => {
+                // Only under mutation B5, and here nothing comes between.
+                if world.is_open(session) {
+                    world.commit(session);
+                }
+                return Ok(outcome);
+            }
             Progress::Failed(failure) => return Err(failure),
             Progress::Waits { on } => {
                 driving.crash(world);

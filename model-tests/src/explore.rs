@@ -15,7 +15,6 @@ use std::hash::Hash;
 use std::mem;
 
 mod digest;
-pub mod scene;
 
 use digest::{ByDigest, digest};
 

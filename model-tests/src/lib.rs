@@ -3,3 +3,4 @@ pub mod explore;
 pub mod ledger;
 pub mod drive;
 pub mod world;
+pub mod samples;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use awa_core::{SchemaName, Step};
 pub use param::{Json, Params, Timestamptz};
+pub use session::BEGIN;
 pub use registry::{Child, TABLES, Table};
 pub use template::Template;
 

@@ -15,6 +15,9 @@ pub(crate) fn channel(schema: &SchemaName) -> String {
     format!("awa_{hash:016x}")
 }
 
+/// Begins a transaction of the engine's own.
+pub const BEGIN: &str = include_str!("../sql/session/Begin.sql");
+
 impl Sql {
     /// Listens for new jobs.
     #[must_use]

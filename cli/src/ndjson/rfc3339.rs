@@ -33,8 +33,8 @@ pub(super) fn parse(text: &str) -> Option<Instant> {
 pub(crate) fn format(at: Instant) -> String {
     let (seconds, us) = (at.unix_us().div_euclid(1_000_000), at.unix_us().rem_euclid(1_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // A first guess by the mean year, set right by the calendar itself.
-    let mut year = 1970 + days.div_euclid(366);
+    // A first guess that is never too late, whichever side of 1970; the calendar sets it right.
+    let mut year = 1970 + days.div_euclid(if days < 0 { 365 } else { 366 });
     while days_since_1970(year + 1, 1, 1) <= days {
         year += 1;
     }
@@ -172,6 +172,6 @@ mod tests {
             let at = Instant::from_unix_us(us);
             assert_eq!(parse(&format(at)), Some(at), "{}", format(at));
         }
-        assert_eq!(format(Instant::from_unix_us(1_796_000_000_500_000)), "2026-11-29T23:33:20.500000Z");
+        assert_eq!(format(Instant::from_unix_us(1_796_000_000_500_000)), "2026-11-30T00:53:20.500000Z");
     }
 }

@@ -88,7 +88,7 @@ impl World {
         self.dump_rings(&mut out);
         self.dump_queue_ring(&mut out);
         self.dump_terminal(&mut out);
-        self.dump_claim_ring(&mut out);
+        self.dump_attempts(&mut out);
         self.dump_counts(&mut out);
         out.0.sort();
         out.0.join("\n") + "\n"
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    fn dump_claim_ring(&self, out: &mut Dump) {
+    fn dump_attempts(&self, out: &mut Dump) {
         let (t, view) = (&self.tables, self.committed());
         for c in t.claims.seen(&view) {
             let jobs: Vec<&Taken> = c.jobs.iter().collect();
@@ -263,6 +263,29 @@ impl World {
                 ("closed_at", &"set"),
             ];
             out.row("lease_claim_closures", columns);
+        }
+        for l in t.leases.seen(&view) {
+            let columns: Columns<'_> = &[
+                ("lease_slot", &l.at.slot.0),
+                ("lease_generation", &l.at.generation.0),
+                ("claim_slot", &l.claim_slot.0),
+                ("job_id", &l.job.0),
+                ("run_lease", &l.run_lease.0),
+                ("receipt_id", &l.receipt.0),
+                ("ready_slot", &l.ready.slot.0),
+                ("ready_generation", &l.ready.generation.0),
+                ("lane_id", &l.lane.0),
+                ("lane_seq", &l.seq.0),
+                ("state", &l.state),
+                ("heartbeat_at", &"set"),
+                ("deadline_at", &"null"),
+            ];
+            out.row("leases", columns);
+        }
+        for p in t.progress.seen(&view) {
+            let key: Columns<'_> = &[("job_id", &p.job.0), ("run_lease", &p.run_lease.0)];
+            let rest: Columns<'_> = &[("heartbeat_at", &"set"), ("progress", &"null")];
+            out.row("attempt_state", &[key, rest].concat());
         }
     }
 
