@@ -14,7 +14,7 @@ pub use awa_core as core;
 pub use awa_sqlgen::Sql;
 pub use error::{Error, Mismatch};
 pub use migrate::{Migrated, check, drop_installation, migrate};
-pub use pool::{Connector, Held, Sessions};
+pub use pool::{Connector, Era, Held, Sessions};
 pub use session::{Embedded, Session, Statements};
 pub use tokio_postgres;
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use awa_sqlgen::Sql;
@@ -105,6 +106,8 @@ pub struct Sessions {
     statements: Statements,
     idle: Mutex<Vec<Session>>,
     permits: Semaphore,
+    /// Connections made so far.
+    made: AtomicU64,
 }
 
 impl Sessions {
@@ -112,7 +115,8 @@ impl Sessions {
     #[must_use]
     pub fn new(connector: Connector, sql: Sql, statements: Statements, max: usize) -> Self {
         let permits = Semaphore::new(max.max(1));
-        Self { connector, sql, statements, idle: Mutex::default(), permits }
+        let (idle, made) = (Mutex::default(), AtomicU64::new(0));
+        Self { connector, sql, statements, idle, permits, made }
     }
 
     /// The statements of the installation.
@@ -138,10 +142,13 @@ impl Sessions {
         let session = match idle {
             Some(session) if !session.is_closed() => session,
             Some(_) | None => {
-                Session::new(self.connector.connect().await?, self.sql.clone(), self.statements)
+                let client = self.connector.connect().await?;
+                self.made.fetch_add(1, Ordering::AcqRel);
+                Session::new(client, self.sql.clone(), self.statements)
             }
         };
-        Ok(Held { home: self, session: Some(session), _permit: permit })
+        let era = Era(self.made.load(Ordering::Acquire));
+        Ok(Held { home: self, session: Some(session), era, _permit: permit })
     }
 }
 
@@ -151,11 +158,26 @@ impl std::fmt::Debug for Sessions {
     }
 }
 
+/// A stretch of time in which no new connection was made. A connection that lives spans no failover
+/// and no restore, so whatever two sessions of one era saw is one history; a new connection may lead
+/// into another, in which the sequence has gone back (`docs/VISIBILITY.md`, B12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Era(u64);
+
 /// A session on loan.
 pub struct Held<'a> {
     home: &'a Sessions,
     session: Option<Session>,
+    era: Era,
     _permit: Option<SemaphorePermit<'a>>,
+}
+
+impl Held<'_> {
+    /// The era in which this session was lent out.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.era
+    }
 }
 
 impl Deref for Held<'_> {

@@ -41,11 +41,21 @@ enum Phase<O> {
     /// Nothing was done.
     Fresh,
     /// A flush is under way: places of its steps still to run, and replies by place.
-    Flush { steps: Vec<Step>, order: Vec<usize>, replies: Vec<Option<Reply>>, last: bool },
+    Flush {
+        steps: Vec<Step>,
+        order: Vec<usize>,
+        replies: Vec<Option<Reply>>,
+        last: bool,
+    },
     /// The transaction ends, well or not, and this is said.
-    Ending { commits: bool, says: Result<O, Failure> },
+    Ending {
+        commits: bool,
+        says: Result<O, Failure>,
+    },
     /// The COMMIT of a `Last` flush.
-    Confirming { replies: Vec<Reply> },
+    Confirming {
+        replies: Vec<Reply>,
+    },
     Over,
 }
 
@@ -155,8 +165,7 @@ impl<M: Machine> Driving<M> {
                 Progress::Waits { on }
             }
             Applied::Raised(raised) => {
-                self.phase =
-                    Phase::Ending { commits: false, says: Err(Failure::Raised(raised)) };
+                self.phase = Phase::Ending { commits: false, says: Err(Failure::Raised(raised)) };
                 Progress::Stepped
             }
             Applied::Reply(reply) => {

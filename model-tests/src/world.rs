@@ -26,8 +26,8 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use awa_core::{Instant, LaneSeq, Refusal, Reply, Ring, Slot, SlotState, Step, Xid};
 use awa_core::{Generation, JobId, Segment, limits};
+use awa_core::{Instant, LaneSeq, Refusal, Reply, Ring, Slot, SlotState, Step, Xid};
 
 pub use check::invariant;
 pub use lane::Stage;

@@ -227,7 +227,8 @@ fn a_statement_that_waits_keeps_what_it_has() {
     let mut w = world();
     w.begin(A);
     w.begin(B);
-    let fence = |batches: &[i64]| Step::Fence { batches: batches.iter().map(|b| BatchId(*b)).collect() };
+    let fence =
+        |batches: &[i64]| Step::Fence { batches: batches.iter().map(|b| BatchId(*b)).collect() };
     say(&mut w, A, &fence(&[8192]));
     assert_eq!(waits(&mut w, B, &fence(&[8192, 4096])), [A]);
     w.begin(C);
@@ -337,7 +338,9 @@ fn queues_are_declared_once_and_grow() {
     let mut w = world();
     let declare = |shards| Step::DeclareQueue { queue: queue(), shards };
     let lanes = |reply| match reply {
-        Reply::LanesFound(lanes) => lanes.iter().map(|l| (l.lane.0, l.priority.0, l.shard.0)).collect(),
+        Reply::LanesFound(lanes) => {
+            lanes.iter().map(|l| (l.lane.0, l.priority.0, l.shard.0)).collect()
+        }
         reply => vec![panic!("{reply:?}")],
     };
     let four = vec![(1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 0)];

@@ -181,7 +181,8 @@ fn failed(w: &mut World) {
 /// The Ledger's word on a prune that is told of what became of one failure.
 fn judged(w: &mut World, secs: u64, passes: u64) -> Verdict {
     let at = ledger::Lane { queue: 1, priority: 1, shard: 0 };
-    let new = ledger::NewJob { job: 1, lane: at, kind: 1, body: 1, max_attempts: 3, run_at_us: None };
+    let new =
+        ledger::NewJob { job: 1, lane: at, kind: 1, body: 1, max_attempts: 3, run_at_us: None };
     let mut l = ledger::Ledger::default();
     l.begin_enqueue(1).unwrap();
     l.commit_enqueue(1, &[new]).unwrap();
@@ -200,7 +201,9 @@ fn judged(w: &mut World, secs: u64, passes: u64) -> Verdict {
     let (other, failed, carried) = (folded_other, folded_failed, carried_failed_rows);
     let report = ledger::Pruned { vanished, other, failed, carried };
     let word = l.prune(w.now.unix_us(), Some(secs), &report);
-    word.err().map(|v| format!("{v:?}").split('(').next().unwrap().to_owned()).or_else(|| checked(w))
+    word.err()
+        .map(|v| format!("{v:?}").split('(').next().unwrap().to_owned())
+        .or_else(|| checked(w))
 }
 
 fn at_the_cutoff(w: &mut World) -> Verdict {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use awa_driver::Error;
+use awa_driver::{Era, Error};
 use awa_driver::core::machine::claim::{Claim, ClaimOutcome};
 use awa_driver::core::machine::poll::{PollLanes, Polled};
 use awa_driver::core::runtime::scheduler::{
@@ -41,8 +41,35 @@ pub(crate) struct Plan {
 
 /// What a task that talks to the server brings back.
 enum Done {
-    Claim { queue: QueueNo, lane: LaneId, begun: tokio::time::Instant, result: Result<ClaimOutcome, Error> },
-    Poll { asked: Vec<(LaneId, Window)>, result: Result<Result<Polled, Refusal>, Error> },
+    Claim {
+        queue: QueueNo,
+        lane: LaneId,
+        begun: tokio::time::Instant,
+        result: Result<(Era, ClaimOutcome), Error>,
+    },
+    Poll { result: Result<PollDone, Error> },
+}
+
+/// A poll that got an answer.
+struct PollDone {
+    era: Era,
+    asked: Vec<(LaneId, Window)>,
+    outcome: Result<Polled, Refusal>,
+}
+
+/// What is known of a lane holds in the era in which it was learned.
+#[derive(Clone, Default)]
+struct Known {
+    era: Era,
+    window: Window,
+}
+
+impl Known {
+    /// The window for a session of `era`. Behind a pooler nobody can tell one server connection from
+    /// another, so nothing is remembered there.
+    fn in_era(self, era: Era, behind_pooler: bool) -> Window {
+        if self.era == era && !behind_pooler { self.window } else { Window::default() }
+    }
 }
 
 pub(crate) async fn start(
@@ -81,7 +108,7 @@ struct Claimer {
     scheduler: Scheduler,
     lanes_of: Vec<Vec<LaneId>>,
     /// What is known of each lane; none after a broken connection.
-    windows: BTreeMap<LaneId, Window>,
+    windows: BTreeMap<LaneId, Known>,
     /// Lanes with a claim in flight: their windows are out.
     busy: BTreeSet<LaneId>,
     talking: JoinSet<Done>,
@@ -115,7 +142,7 @@ impl Claimer {
                     Ok(Done::Claim { queue, lane, begun, result }) => {
                         self.claimed(queue, lane, begun, result);
                     }
-                    Ok(Done::Poll { asked, result }) => self.polled(asked, result),
+                    Ok(Done::Poll { result }) => self.polled(result),
                     Err(error) => {
                         // The scheduler would wait for ever for what that task was to bring.
                         tracing::error!(%error, "a claim panicked; the worker stops");
@@ -180,18 +207,21 @@ impl Claimer {
     }
 
     fn claim(&mut self, queue: QueueNo, lane: LaneId, rows: u16) {
-        let window = self.windows.remove(&lane).unwrap_or_default();
+        let known = self.windows.remove(&lane).unwrap_or_default();
         self.busy.insert(lane);
         let deadline = self.plan.deadline.map(Into::into);
         let client = self.plan.client.clone();
         self.talking.spawn(async move {
             let begun = tokio::time::Instant::now();
-            let bytes_max = limits::CLAIM_BYTES_MAX;
-            let result = match Claim::new(lane, window, rows.into(), bytes_max, deadline) {
-                Ok(claim) => client.run(claim).await,
-                Err(error) => Err(error.into()),
+            let claim = async {
+                let mut session = client.sessions().take().await?;
+                let era = session.era();
+                let window = known.in_era(era, client.behind_pooler());
+                let bytes_max = limits::CLAIM_BYTES_MAX;
+                let claim = Claim::new(lane, window, rows.into(), bytes_max, deadline)?;
+                Ok((era, session.run(claim).await?))
             };
-            Done::Claim { queue, lane, begun, result }
+            Done::Claim { queue, lane, begun, result: claim.await }
         });
     }
 
@@ -200,13 +230,13 @@ impl Claimer {
         queue: QueueNo,
         lane: LaneId,
         begun: tokio::time::Instant,
-        result: Result<ClaimOutcome, Error>,
+        result: Result<(Era, ClaimOutcome), Error>,
     ) {
         self.busy.remove(&lane);
         let now = self.clock.now();
         let noted = match result {
-            Ok(ClaimOutcome::Claimed { jobs, window, bounded, .. }) => {
-                self.windows.insert(lane, window);
+            Ok((era, ClaimOutcome::Claimed { jobs, window, bounded, .. })) => {
+                self.windows.insert(lane, Known { era, window });
                 let rows = jobs.len() as u16;
                 self.plan.stats.send_modify(|s| s.claimed += u64::from(rows));
                 let claimed = Claimed { rows, more: bounded };
@@ -214,9 +244,9 @@ impl Claimer {
                     self.run_jobs(queue, jobs, begun, destiny);
                 })
             }
-            Ok(ClaimOutcome::Refused { refusal, window }) => {
+            Ok((era, ClaimOutcome::Refused { refusal, window })) => {
                 tracing::debug!(%refusal, %lane, "a claim was refused");
-                self.windows.insert(lane, window);
+                self.windows.insert(lane, Known { era, window });
                 self.scheduler.handle_claim_failed(lane, now)
             }
             // The window went with the connection: the next claim looks at every position.
@@ -253,36 +283,40 @@ impl Claimer {
     fn poll(&mut self, queues: &[QueueNo]) {
         let lanes = queues.iter().filter_map(|q| self.lanes_of.get(q.0)).flatten();
         let idle = lanes.filter(|lane| !self.busy.contains(lane));
-        let asked: Vec<_> = idle
+        let known: Vec<_> = idle
             .map(|lane| (*lane, self.windows.get(lane).cloned().unwrap_or_default()))
             .collect();
         let client = self.plan.client.clone();
         self.talking.spawn(async move {
-            let result = client.run(PollLanes { lanes: asked.clone() }).await;
-            Done::Poll { asked, result }
+            let poll = async {
+                let mut session = client.sessions().take().await?;
+                let era = session.era();
+                let window = |k: Known| k.in_era(era, client.behind_pooler());
+                let asked: Vec<_> = known.into_iter().map(|(l, k)| (l, window(k))).collect();
+                let outcome = session.run(PollLanes { lanes: asked.clone() }).await?;
+                Ok(PollDone { era, asked, outcome })
+            };
+            Done::Poll { result: poll.await }
         });
     }
 
-    fn polled(
-        &mut self,
-        asked: Vec<(LaneId, Window)>,
-        result: Result<Result<Polled, Refusal>, Error>,
-    ) {
+    fn polled(&mut self, result: Result<PollDone, Error>) {
         let now = self.clock.now();
         let noted = match result {
-            Ok(Ok(Polled { seen, holding })) => {
+            Ok(PollDone { era, asked, outcome: Ok(Polled { seen, holding }) }) => {
                 for (lane, window) in asked {
                     // A lane that holds nothing need not be looked through from there again. One
                     // whose claim began meanwhile brings a newer window.
-                    let known = self.windows.get(&lane);
-                    let unchanged = known.is_none_or(|w| *w == window) && !self.busy.contains(&lane);
-                    if unchanged && !holding.contains(&lane) {
-                        self.windows.insert(lane, window.after_claim(seen.clone(), None, None));
+                    let same = |k: &Known| k.era != era || k.window == window;
+                    let unchanged = self.windows.get(&lane).is_none_or(same);
+                    if unchanged && !self.busy.contains(&lane) && !holding.contains(&lane) {
+                        let window = window.after_claim(seen.clone(), None, None);
+                        self.windows.insert(lane, Known { era, window });
                     }
                 }
                 self.scheduler.handle_polled(&holding, now)
             }
-            Ok(Err(refusal)) => {
+            Ok(PollDone { outcome: Err(refusal), .. }) => {
                 tracing::debug!(%refusal, "a poll was refused");
                 self.scheduler.handle_poll_failed(now)
             }

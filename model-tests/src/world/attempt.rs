@@ -26,7 +26,12 @@ impl World {
     }
 
     /// The attempt that the receipt proves (`R026-07`), if it is open.
-    fn proved(&self, view: &View, closed: &BTreeSet<ReceiptId>, r: &Receipt) -> Option<(Claim, Taken)> {
+    fn proved(
+        &self,
+        view: &View,
+        closed: &BTreeSet<ReceiptId>,
+        r: &Receipt,
+    ) -> Option<(Claim, Taken)> {
         let at = usize::from(r.index).checked_sub(1)?;
         let mut claims = self.tables.claims.seen(view);
         let claim = claims.find(|c| c.slot == r.claim_slot && c.batch == r.batch)?;
@@ -40,7 +45,8 @@ impl World {
         self.read(s, CLAIMS)?;
         let view = self.view(s);
         let closed = self.closed(&view);
-        let leased: BTreeSet<ReceiptId> = self.tables.leases.seen(&view).map(|l| l.receipt).collect();
+        let leased: BTreeSet<ReceiptId> =
+            self.tables.leases.seen(&view).map(|l| l.receipt).collect();
         let mut groups: BTreeMap<(Segment, LaneId, Slot), Vec<(Taken, Instant)>> = BTreeMap::new();
         let mut closures: BTreeMap<(Slot, BatchId, Segment), Vec<ReceiptId>> = BTreeMap::new();
         let mut ids = Vec::new();
@@ -60,7 +66,9 @@ impl World {
             jobs.sort();
             let by = self.xid(s);
             for (taken, _) in &jobs {
-                let own = |p: &super::rows::Progress| (p.job, p.run_lease) == (taken.job, taken.run_lease);
+                let own = |p: &super::rows::Progress| {
+                    (p.job, p.run_lease) == (taken.job, taken.run_lease)
+                };
                 self.tables.progress.take(&view, by, own);
             }
             let finalized_at = self.now;
@@ -86,7 +94,9 @@ impl World {
         let (bodies, mut plan) = (self.bodies(&view), Vec::new());
         for (id, exit) in named {
             let Some((claim, taken)) = self.proved(&view, &closed, &exit.receipt) else { continue };
-            let Some(ready) = ready_of(&bodies, claim.ready, claim.lane, taken.seq) else { continue };
+            let Some(ready) = ready_of(&bodies, claim.ready, claim.lane, taken.seq) else {
+                continue;
+            };
             plan.push((id, exit, claim, taken, Arc::clone(&ready.body)));
         }
         for (id, exit, claim, taken, _) in &plan {
@@ -141,7 +151,10 @@ impl World {
                 let by = self.xid(s);
                 let view = self.view(s);
                 if self.tables.deferred.seen(&view).any(|d| d.job == taken.job) {
-                    return Err(Stop::Raised(Raised::DuplicateKey(format!("deferred {}", taken.job))));
+                    return Err(Stop::Raised(Raised::DuplicateKey(format!(
+                        "deferred {}",
+                        taken.job
+                    ))));
                 }
                 self.tables.deferred.insert(by, row);
                 return Ok(());
@@ -167,7 +180,8 @@ impl World {
         let view = self.view(s);
         let bodies = self.bodies(&view);
         let open = self.open_claims(&view, |c| c.deadline_at.is_some_and(|due| due < self.now));
-        let mut overdue: Vec<_> = open.into_iter().map(|(id, (c, place))| (c.deadline_at, id, c, place)).collect();
+        let mut overdue: Vec<_> =
+            open.into_iter().map(|(id, (c, place))| (c.deadline_at, id, c, place)).collect();
         overdue.sort_by_key(|(due, id, ..)| (*due, *id));
         let attempts = overdue.into_iter().filter_map(|(_, _, c, place)| {
             let (taken, index) = (&c.jobs[place], place as u16 + 1);

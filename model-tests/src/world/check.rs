@@ -9,10 +9,10 @@ use awa_core::{
 };
 
 use super::World;
-use crate::explore::Broken;
 use super::job::ready_of;
 use super::rows::{Done as DoneRow, Lease, Progress};
 use super::table::{SETTLED, View};
+use crate::explore::Broken;
 
 /// The names of the invariants.
 pub mod invariant {
@@ -76,7 +76,8 @@ impl World {
         let narrow = self.tables.done.seen(view).filter(|d| d.body.is_none());
         let compact = self.tables.compact.seen(view);
         let facts = narrow.map(|d| (d.at, d.lane, d.seq));
-        let facts = facts.chain(compact.flat_map(|c| c.jobs.iter().map(|(t, _)| (c.at, c.lane, t.seq))));
+        let facts =
+            facts.chain(compact.flat_map(|c| c.jobs.iter().map(|(t, _)| (c.at, c.lane, t.seq))));
         for (at, lane, seq) in facts {
             let body = ready_of(&bodies, at, lane, seq);
             holds(body.is_some(), invariant::TERMINAL_HAS_RETAINED_READY_BODY, || {
@@ -107,8 +108,11 @@ impl World {
         }
         let (mut told, scanned) = (self.told_counters(view), self.scan_counters(view));
         told.retain(|_, n| *n != 0);
-        holds(told == scanned, invariant::COUNTS_EXACT, || format!("told {told:?}, scanned {scanned:?}"))?;
-        let queues: Vec<QueueName> = self.tables.queues.seen(view).map(|q| q.queue.clone()).collect();
+        holds(told == scanned, invariant::COUNTS_EXACT, || {
+            format!("told {told:?}, scanned {scanned:?}")
+        })?;
+        let queues: Vec<QueueName> =
+            self.tables.queues.seen(view).map(|q| q.queue.clone()).collect();
         for queue in queues {
             let [told, scanned] = [true, false].map(|trusted| self.counts(view, &queue, trusted));
             holds(told == scanned, invariant::COUNTS_EXACT, || {

@@ -97,7 +97,10 @@ impl World {
     fn dump_rings(&self, out: &mut Dump) {
         let (t, view) = (&self.tables, self.committed());
         for q in t.queues.seen(&view) {
-            out.row("queues", &[("queue", &q.queue), ("shards", &q.shards), ("declared_at", &"set")]);
+            out.row(
+                "queues",
+                &[("queue", &q.queue), ("shards", &q.shards), ("declared_at", &"set")],
+            );
         }
         for l in t.lanes.seen(&view) {
             let key: Columns<'_> = &[("lane_id", &l.lane.0), ("queue", &l.queue)];

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use awa_core::{
-    Attempt, Instant, JobId, JobRow, JobState, Lane, LaneId, LaneSeq, Location, QueueName, ReadyRef,
-    ReceiptId, RunLease, Segment, TerminalRef,
+    Attempt, Instant, JobId, JobRow, JobState, Lane, LaneId, LaneSeq, Location, QueueName,
+    ReadyRef, ReceiptId, RunLease, Segment, TerminalRef,
 };
 
 use super::World;

@@ -123,7 +123,11 @@ fn value(rest: &mut Rest<'_>) -> Option<Json> {
     }
 }
 
-fn items(rest: &mut Rest<'_>, end: char, mut item: impl FnMut(&mut Rest<'_>) -> Option<()>) -> Option<()> {
+fn items(
+    rest: &mut Rest<'_>,
+    end: char,
+    mut item: impl FnMut(&mut Rest<'_>) -> Option<()>,
+) -> Option<()> {
     rest.next();
     blank(rest);
     if rest.next_if_eq(&end).is_some() {
@@ -175,7 +179,12 @@ fn escaped(rest: &mut Rest<'_>) -> Option<char> {
 }
 
 /// The payload with one more error; the newest are kept (H20).
-pub(crate) fn with_error(payload: Option<&str>, attempt: Attempt, at: Instant, error: &str) -> String {
+pub(crate) fn with_error(
+    payload: Option<&str>,
+    attempt: Attempt,
+    at: Instant,
+    error: &str,
+) -> String {
     let empty = Json::Map(Vec::new());
     let mut whole = payload.and_then(Json::parse).unwrap_or_else(|| empty.clone());
     let mut errors = whole.field("errors").map_or(&[][..], Json::items).to_vec();
@@ -209,5 +218,10 @@ pub(crate) fn traits(payload: Option<&str>) -> BodyTraits {
         Some(Json::Map(fields)) => fields.iter().any(|(key, _)| !own.contains(&key.as_str())),
         Some(Json::Plain(_) | Json::Text(_) | Json::List(_)) | None => false,
     };
-    BodyTraits { unique_key: false, tags: filled("tags"), errors: filled("errors"), custom_metadata }
+    BodyTraits {
+        unique_key: false,
+        tags: filled("tags"),
+        errors: filled("errors"),
+        custom_metadata,
+    }
 }

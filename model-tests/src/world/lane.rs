@@ -51,8 +51,8 @@ impl World {
             self.tables.queues.take(&view, by, |q| q.queue == *queue);
             self.tables.queues.insert(by, QueueRow { queue: queue.clone(), shards });
         }
-        for (priority, shard) in
-            (1..=PRIORITY_MAX).flat_map(|p| (0..shards).map(move |shard| (Priority(p), Shard(shard))))
+        for (priority, shard) in (1..=PRIORITY_MAX)
+            .flat_map(|p| (0..shards).map(move |shard| (Priority(p), Shard(shard))))
         {
             if !known.iter().any(|l| (l.priority, l.shard) == (priority, shard)) {
                 let by = self.xid(s);
@@ -126,7 +126,9 @@ impl World {
         self.keep_snapshot(s);
         match stage {
             Stage::ReadCursor => Ok(Reply::CursorRead(self.open(&self.view(s), Ring::Queue))),
-            Stage::AssignXid if self.mutation == Mutation::XidAfterPosition => Ok(Reply::OwnXid(None)),
+            Stage::AssignXid if self.mutation == Mutation::XidAfterPosition => {
+                Ok(Reply::OwnXid(None))
+            }
             Stage::AssignXid => Ok(Reply::OwnXid(Some(self.xid(s)))),
             Stage::DrawPosition => Ok(Reply::PositionRead(self.draw_position())),
             Stage::Insert(job, at, seq) => {
@@ -148,7 +150,8 @@ impl World {
         let mut ids = Vec::new();
         for (new, run_at) in jobs {
             let body = self.body(new, *run_at)?;
-            let (by, job, run_at, lane) = (self.xid(s), JobId(self.draw_position().0), *run_at, new.lane);
+            let (by, job, run_at, lane) =
+                (self.xid(s), JobId(self.draw_position().0), *run_at, new.lane);
             let (state, attempt, run_lease) = (JobState::Scheduled, Attempt(0), RunLease(0));
             let attempted_at = None;
             self.tables.deferred.insert(
@@ -217,7 +220,8 @@ impl World {
     pub(crate) fn poll(&mut self, s: SessionId, lanes: &[(LaneId, Window)]) -> Done<Reply> {
         self.read(s, &[Rel::Ready, Rel::Evidence])?;
         let view = self.view(s);
-        let holds = |(lane, window): &&(LaneId, Window)| !self.unclaimed(&view, *lane, window).is_empty();
+        let holds =
+            |(lane, window): &&(LaneId, Window)| !self.unclaimed(&view, *lane, window).is_empty();
         let mut holding: Vec<LaneId> = lanes.iter().filter(holds).map(|(lane, _)| *lane).collect();
         holding.sort();
         holding.dedup();
@@ -291,7 +295,8 @@ fn within(rows: Vec<&Ready>, (limit, bytes_max): (u16, i64)) -> (Vec<Ready>, boo
 /// Evidence for one group of a claim: settled positions in one range, whatever lies between; others
 /// exactly, for who drew what lies between may still come.
 fn covered(group: &[Ready], settled: LaneSeq) -> Ranges {
-    let settled: Vec<i64> = group.iter().map(|r| r.seq).filter(|p| *p <= settled).map(|p| p.0).collect();
+    let settled: Vec<i64> =
+        group.iter().map(|r| r.seq).filter(|p| *p <= settled).map(|p| p.0).collect();
     let whole = settled.first().zip(settled.last()).map(|(first, last)| (*first, last + 1));
     Ranges::of(whole.into_iter().chain(group.iter().map(|r| (r.seq.0, r.seq.0 + 1))))
 }

@@ -114,7 +114,12 @@ pub(crate) struct Locks {
 
 impl Locks {
     /// Takes the lock, or names who is in the way.
-    pub(crate) fn take(&mut self, s: SessionId, key: Key, mode: Mode) -> Result<(), Vec<SessionId>> {
+    pub(crate) fn take(
+        &mut self,
+        s: SessionId,
+        key: Key,
+        mode: Mode,
+    ) -> Result<(), Vec<SessionId>> {
         let holders = self.held.entry(key).or_default();
         let others = holders.iter().filter(|(by, held)| *by != s && held.excludes(mode));
         let on: BTreeSet<SessionId> = others.map(|(by, _)| *by).collect();

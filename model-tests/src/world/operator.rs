@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use awa_core::{
-    Attempt, JobId, JobState, LaneId, LaneSeq, ListFilter, Reply, Ring, Slot,
-    TerminalFilter, TerminalRef,
+    Attempt, JobId, JobState, LaneId, LaneSeq, ListFilter, Reply, Ring, Slot, TerminalFilter,
+    TerminalRef,
 };
 
 use super::job::{Found, PLACES, hydrate};
@@ -58,8 +58,7 @@ impl World {
         self.hold(s, &[Rel::Ready, Rel::Evidence], slot, Mode::AccessShare)?;
         let view = self.view(s);
         let spent = self.spent(&view, lane);
-        let row =
-            self.tables.ready.one(&view, |r| (r.at.slot, r.lane, r.seq) == (slot, lane, seq));
+        let row = self.tables.ready.one(&view, |r| (r.at.slot, r.lane, r.seq) == (slot, lane, seq));
         let Some(row) = row.filter(|r| !spent.has(r.seq.0)) else {
             return Ok(Reply::Moved(Vec::new()));
         };
@@ -130,7 +129,8 @@ impl World {
                 failed(d) && self.lanes_of(&view, queue).iter().any(|l| l.lane == d.lane)
             }
         };
-        let rows = self.tables.done.seen(&view).filter(|d| fits(d) && after.is_none_or(|a| d.job > a));
+        let rows =
+            self.tables.done.seen(&view).filter(|d| fits(d) && after.is_none_or(|a| d.job > a));
         let named = |d: &DoneRow| TerminalRef { job: d.job, lane: d.lane, lane_seq: d.seq };
         let mut matched: Vec<TerminalRef> = rows.map(named).collect();
         matched.sort();
@@ -208,8 +208,11 @@ impl World {
         self.write(s, &[Rel::Hidden], slot)?;
         self.lock(s, Key::Terminal(lane, seq))?;
         let view = self.view(s);
-        let compact = self.tables.compact.seen(&view).filter(|c| c.at.slot == slot && c.lane == lane);
-        let fact = compact.flat_map(|c| c.jobs.iter().map(|(taken, _)| (c.at, taken))).find(|(_, t)| t.seq == seq);
+        let compact =
+            self.tables.compact.seen(&view).filter(|c| c.at.slot == slot && c.lane == lane);
+        let fact = compact
+            .flat_map(|c| c.jobs.iter().map(|(taken, _)| (c.at, taken)))
+            .find(|(_, t)| t.seq == seq);
         let Some((at, job)) = fact.map(|(at, taken)| (at, taken.job)) else {
             return Ok(Reply::Moved(Vec::new()));
         };

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use awa_core::job::TerminalSurvey;
 use awa_core::rules::{self, Cutoff, counter_bucket};
-use awa_core::{
-    Bucket, JobState, LaneId, QueueCounts, QueueName, Reply, Ring, Segment, Slot, Xid,
-};
+use awa_core::{Bucket, JobState, LaneId, QueueCounts, QueueName, Reply, Ring, Segment, Slot, Xid};
 
 use super::job::hydrate;
 use super::lock::{Key, Mode, Rel, SessionId};
@@ -38,7 +36,9 @@ impl World {
     /// The delta follows the row.
     pub(crate) fn delta(&mut self, by: Xid, d: &DoneRow, delta: i64) {
         let bucket = counter_bucket(d.job);
-        self.tables.deltas.insert(by, Delta { at: d.at, lane: d.lane, bucket, state: d.state, delta });
+        self.tables
+            .deltas
+            .insert(by, Delta { at: d.at, lane: d.lane, bucket, state: d.state, delta });
     }
 
     /// A row of retryable history, under a key that must be new (`R032-04`).
@@ -61,7 +61,12 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn survey(&mut self, s: SessionId, slot: Slot, cutoff: Option<Cutoff>) -> Done<Reply> {
+    pub(crate) fn survey(
+        &mut self,
+        s: SessionId,
+        slot: Slot,
+        cutoff: Option<Cutoff>,
+    ) -> Done<Reply> {
         self.hold(s, TERMINAL, slot, Mode::AccessShare)?;
         let view = self.view(s);
         let bodies = self.bodies(&view);
@@ -193,7 +198,9 @@ impl World {
             let same = |c: &Folded| (c.slot, c.lane, c.bucket, c.state) == key;
             let before: i64 = self.tables.folded.take(view, by, same).iter().map(|c| c.count).sum();
             let (slot, lane, bucket, state) = key;
-            self.tables.folded.insert(by, Folded { slot, lane, bucket, state, count: before + more });
+            self.tables
+                .folded
+                .insert(by, Folded { slot, lane, bucket, state, count: before + more });
         }
     }
 
@@ -274,7 +281,12 @@ impl World {
 
     /// The exact counts of a queue by `R026-23`: from the stores where they are trusted, else by
     /// scanning what is terminal.
-    pub(crate) fn counts(&self, view: &View, queue: &QueueName, trusted: bool) -> Option<QueueCounts> {
+    pub(crate) fn counts(
+        &self,
+        view: &View,
+        queue: &QueueName,
+        trusted: bool,
+    ) -> Option<QueueCounts> {
         self.tables.queues.seen(view).find(|q| q.queue == *queue)?;
         let lanes: Vec<LaneId> = self.lanes_of(view, queue).iter().map(|l| l.lane).collect();
         let mut sums: BTreeMap<JobState, i64> = BTreeMap::new();
@@ -283,8 +295,10 @@ impl World {
             *sums.entry(place.state).or_default() += 1;
         }
         if trusted {
-            for ((_, _, _, state), n) in
-                self.told_counters(view).into_iter().filter(|((_, lane, ..), _)| lanes.contains(lane))
+            for ((_, _, _, state), n) in self
+                .told_counters(view)
+                .into_iter()
+                .filter(|((_, lane, ..), _)| lanes.contains(lane))
             {
                 *sums.entry(state).or_default() += n;
             }
@@ -318,4 +332,3 @@ impl World {
         Reply::PrunedFailed(known.then_some(count))
     }
 }
-

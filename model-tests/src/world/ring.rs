@@ -1,7 +1,9 @@
 //! The rings: cursors, slots, gates, exclusion, `TRUNCATE`.
 
 use awa_core::job::SlotLoad;
-use awa_core::{Gate, Instant, Reply, Ring, RingView, Segment, Slot, SlotState, SlotView, Span, Xid};
+use awa_core::{
+    Gate, Instant, Reply, Ring, RingView, Segment, Slot, SlotState, SlotView, Span, Xid,
+};
 
 use super::lock::{Key, Mode, Rel, SessionId};
 use super::rows::{Cursor, SlotRow};

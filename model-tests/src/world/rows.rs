@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use awa_core::{
-    Attempt, BatchId, Bucket, Generation, JobId, JobState, LaneId, LaneSeq, Priority, QueueName,
-    ReceiptId, Ring, RunLease, Segment, Shard, Slot, SlotState, Snapshot, Instant, Xid,
+    Attempt, BatchId, Bucket, Generation, Instant, JobId, JobState, LaneId, LaneSeq, Priority,
+    QueueName, ReceiptId, Ring, RunLease, Segment, Shard, Slot, SlotState, Snapshot, Xid,
 };
 
 use super::table::{Ranges, Table};
@@ -77,11 +77,27 @@ tables! {
 }
 
 impl Done {
-    pub(crate) fn new(ready: (Segment, LaneId, LaneSeq), ends: (JobState, Instant), job: JobId) -> Self {
+    pub(crate) fn new(
+        ready: (Segment, LaneId, LaneSeq),
+        ends: (JobState, Instant),
+        job: JobId,
+    ) -> Self {
         let ((at, lane, seq), (state, finalized_at)) = (ready, ends);
         let (attempt, run_lease) = (Attempt(0), RunLease(0));
         let kind = String::new();
-        Self { at, lane, seq, job, state, attempt, run_lease, attempted_at: None, finalized_at, kind,
-            payload: None, body: None }
+        Self {
+            at,
+            lane,
+            seq,
+            job,
+            state,
+            attempt,
+            run_lease,
+            attempted_at: None,
+            finalized_at,
+            kind,
+            payload: None,
+            body: None,
+        }
     }
 }

@@ -8,7 +8,8 @@ use awa_core::machine::prune::{Prune, PruneOutcome};
 use awa_core::machine::rotate::{Rotate, RotateOutcome};
 use awa_core::rules::Floor;
 use awa_core::{
-    ClaimedJob, JobId, Kind, LaneId, Machine, NewJob, QueueName, Reply, Ring, Slot, Span, Step, Window,
+    ClaimedJob, JobId, Kind, LaneId, Machine, NewJob, QueueName, Reply, Ring, Slot, Span, Step,
+    Window,
 };
 use awa_model_tests::drive::{Driving, Progress, run};
 use awa_model_tests::world::{Applied, SessionId, World};
@@ -42,7 +43,11 @@ pub(crate) fn job_of(lane: LaneId, args: &str) -> NewJob {
 pub(crate) fn alone(w: &mut World, s: SessionId, step: &Step) -> Reply {
     w.begin(s);
     let reply = say(w, s, step);
-    if let Reply::Refused(_) = reply { w.rollback(s) } else { w.commit(s) }
+    if let Reply::Refused(_) = reply {
+        w.rollback(s)
+    } else {
+        w.commit(s)
+    }
     reply
 }
 
