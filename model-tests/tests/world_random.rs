@@ -20,6 +20,8 @@ use awa_core::{ClaimedJob, Ending, Exit, JobId, Ring, Span, TerminalFilter, Wind
 use awa_model_tests::drive::{Driving, Failure, Producing, Progress, run};
 use awa_model_tests::world::{Mutation, Patience, SessionId, World};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use world_common::*;
 
 /// A machine under way.
@@ -187,8 +189,36 @@ fn patience() -> impl Strategy<Value = Patience> {
     prop_oneof![Just(Patience::None), Just(Patience::Patient)]
 }
 
+/// What random histories find of a mutation within some hundred runs; the others need an order of
+/// acts that chance seldom makes, and have histories of their own.
+#[test]
+fn chance_finds_wrong_protocols_and_does_something() {
+    let mut seeded = TestRunner::deterministic();
+    let mut cases = Vec::new();
+    for _ in 0..400 {
+        cases.push(acts().new_tree(&mut seeded).unwrap().current());
+    }
+    let (mut claims, mut prunes) = (0, 0);
+    for case in &cases {
+        let run = history(Mutation::None, Patience::Patient, case).unwrap();
+        (claims, prunes) = (claims + run.claims, prunes + run.prunes);
+    }
+    assert!(claims > 400 && prunes > 400, "{claims} claims, {prunes} prunes");
+    for mutation in [
+        Mutation::XidAfterPosition,
+        Mutation::FrontierForgotten,
+        Mutation::CarryForgetsDelta,
+        Mutation::CarriesNarrow,
+        Mutation::ClosesTwice,
+        Mutation::GateByGeneration,
+    ] {
+        let found = cases.iter().any(|case| history(mutation, Patience::Patient, case).is_err());
+        assert!(found, "{mutation:?}");
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
     fn any_interleaving_keeps_the_invariants(acts in acts(), patience in patience()) {
