@@ -189,7 +189,8 @@ fn idle_hour(queues: usize, leads: bool) -> (u64, u64) {
             of_maintenance += u64::from(action != ElectionAction::Lead);
         }
         while let Some(duty) = duties.poll(now) {
-            of_maintenance += 1;
+            // Each of the three rings is observed in a transaction of its own.
+            of_maintenance += if duty == Duty::TendRings { 3 } else { 1 };
             duties.handle_done(duty, NOTHING, now);
         }
         let wakes = [scheduler.next_wake(), election.next_wake(), duties.next_wake()];
@@ -210,7 +211,7 @@ fn an_idle_system_makes_at_most_two_transactions_a_second() {
         );
         assert!(per_second <= 2.0, "{per_second}");
         // It does work, though.
-        assert!(of_worker >= 3_600 && of_maintenance >= 2_000);
+        assert!(of_worker >= 1_800 && of_maintenance >= 2_000);
         let (of_worker, of_maintenance) = idle_hour(queues, false);
         let per_second = (of_worker + of_maintenance) as f64 / 3_600.0;
         println!(

@@ -1,6 +1,6 @@
 //! Oracles for Awa: the Ledger, the World, the explorer and the conformance suite.
+pub mod drive;
 pub mod explore;
 pub mod ledger;
-pub mod drive;
-pub mod world;
 pub mod samples;
+pub mod world;

@@ -337,11 +337,9 @@ fn a_state_does_not_remember_its_way() {
 fn queues_are_declared_once_and_grow() {
     let mut w = world();
     let declare = |shards| Step::DeclareQueue { queue: queue(), shards };
-    let lanes = |reply| match reply {
-        Reply::LanesFound(lanes) => {
-            lanes.iter().map(|l| (l.lane.0, l.priority.0, l.shard.0)).collect()
-        }
-        reply => vec![panic!("{reply:?}")],
+    let lanes = |reply| {
+        let Reply::LanesFound(lanes) = reply else { panic!("{reply:?}") };
+        lanes.iter().map(|l| (l.lane.0, l.priority.0, l.shard.0)).collect::<Vec<_>>()
     };
     let four = vec![(1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 0)];
     assert_eq!(lanes(alone(&mut w, A, &declare(1))), four);

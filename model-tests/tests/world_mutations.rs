@@ -7,7 +7,9 @@ mod world_common;
 use awa_core::machine::cancel::Cancel;
 use awa_core::machine::prune::{Prune, PruneOutcome};
 use awa_core::machine::retry::DiscardFailed;
-use awa_core::{Generation, JobId, LaneSeq, Ring, Segment, Span, TerminalFilter, Window};
+use awa_core::{
+    Generation, JobId, LaneSeq, Ring, Segment, Slot, Span, Step, TerminalFilter, Window,
+};
 use awa_model_tests::drive::{Driving, Failure, Producing, Progress, run};
 use awa_model_tests::ledger;
 use awa_model_tests::world::{Mutation, World, invariant};
@@ -251,7 +253,7 @@ const CAUGHT: &[(Mutation, History, &[&str])] = &[
     (Mutation::CarryForgetsDelta, inside_the_floor, &[invariant::COUNTS_EXACT]),
     (Mutation::CarriesCancelled, cancelled, &["WrongCarry"]),
     (Mutation::CarriesNarrow, inside_the_floor, &[invariant::TERMINAL_HAS_RETAINED_READY_BODY]),
-    (Mutation::ClosesTwice, completed_twice, &[invariant::NO_JOB_TWICE]),
+    (Mutation::ClosesTwice, completed_twice, &[invariant::CLOSED_ONCE]),
     (Mutation::HostClock, inside_the_floor, &["InsideFloor"]),
 ];
 
@@ -290,4 +292,38 @@ fn a_carry_that_collides_is_undone_whole() {
     let stopped = run(&mut w, B, Prune::oldest(Ring::Queue, floor(60)));
     assert!(matches!(stopped, Err(Failure::Raised(_))), "{stopped:?}");
     assert_eq!(w.dump(), before);
+}
+
+/// Steps that no machine asks for in that order break the invariants that no mutation breaks.
+#[test]
+fn a_ring_out_of_order_is_seen() {
+    let ring = Ring::Queue;
+    let of = |slot, generation| Segment { slot: Slot(slot), generation: Generation(generation) };
+    let cases = [
+        (Step::MarkPruned { ring, slot: Slot(0) }, invariant::ONE_OPEN_SLOT),
+        (Step::Rotate { ring, seal: of(1, 0), open: of(2, 2) }, invariant::ONE_OPEN_SLOT),
+    ];
+    for (step, name) in cases {
+        let mut w = world();
+        alone(&mut w, B, &step);
+        assert_eq!(checked(&w).as_deref(), Some(name), "{step}");
+    }
+    for ring in [Ring::Queue, Ring::Claim] {
+        let mut w = world();
+        enqueue(&mut w, 1);
+        claim_all(&mut w);
+        rotate(&mut w, ring);
+        alone(&mut w, B, &Step::MarkPruned { ring, slot: Slot(0) });
+        let broken = checked(&w);
+        // Claimed rows of the queue ring may follow from a stale producer's; claims never do.
+        let expected = (ring == Ring::Claim).then_some(invariant::PRUNED_IS_EMPTY_OF_LIVE);
+        assert_eq!(broken.as_deref(), expected);
+    }
+    let mut w = world();
+    alone(&mut w, A, &Step::EnqueueDeferred { jobs: vec![(job(), awa_core::Instant::FIRST)] });
+    run(&mut w, A, Cancel::new(JobId(1))).unwrap().unwrap();
+    rotate(&mut w, Ring::Queue);
+    assert_eq!(checked(&w), None);
+    alone(&mut w, B, &Step::MarkPruned { ring: Ring::Queue, slot: Slot(0) });
+    assert_eq!(checked(&w).as_deref(), Some(invariant::PRUNED_IS_EMPTY_OF_LIVE));
 }

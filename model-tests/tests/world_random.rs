@@ -67,36 +67,55 @@ impl Run {
         let queue = || TerminalFilter::Queue(queue());
         let way = match what {
             0 | 1 => Way::Producing(Producing::new(s, vec![job(); 1 + pick % 2])),
-            2 => Way::Enqueue(Driving::new(s, Enqueue::new(vec![job(), job_of(OTHER, "1")]).unwrap())),
-            3..=5 if !self.ways.values().any(|way| matches!(way, Way::Claim(_))) => {
-                Way::Claim(Driving::new(s, claim_machine(self.window.clone(), 1 + pick as i64 % 3)))
+            2 => Way::Enqueue(Driving::new(
+                s,
+                Enqueue::new(vec![job(), job_of(OTHER, "1")]).unwrap(),
+            )),
+            3..=5 if !self.ways.values().any(|way| matches!(way, Way::Claim(_))) => Way::Claim(
+                Driving::new(s, claim_machine(self.window.clone(), [1, 2, 50][pick % 3])),
+            ),
+            6 | 7 if !self.claimed.is_empty() => {
+                Way::Close(Driving::new(s, self.close(what, pick)))
             }
-            6 | 7 if !self.claimed.is_empty() => Way::Close(Driving::new(s, self.close(what, pick))),
-            8 | 9 => Way::Prune(Driving::new(s, Prune::oldest(ring, floor(pick as u64 % 3)))),
+            8 | 9 => Way::Prune(Driving::new(s, Prune::oldest(ring, floor([0, 3, 600][pick % 3])))),
             10 | 11 => Way::Rotate(Driving::new(s, Rotate::ring(ring))),
             12 => Way::Rollup(Driving::new(s, Rollup::new(slot(pick as i32 % 3)))),
             13 => Way::Rebuild(Driving::new(s, Rebuild::default())),
             14 => Way::Promote(Driving::new(s, Promote::new(2).unwrap())),
-            15 => Way::Cancel(Driving::new(s, Cancel::new(JobId(1 + pick as i64 % (w.tally().0 + 1))))),
+            15 => Way::Cancel(Driving::new(
+                s,
+                Cancel::new(JobId(1 + pick as i64 % (w.tally().0 + 1))),
+            )),
             16 => Way::Move(Driving::new(s, RetryFailed::new(queue(), 2).unwrap().next().unwrap())),
-            17 => Way::Move(Driving::new(s, DiscardFailed::new(queue(), 1).unwrap().next().unwrap())),
+            17 => {
+                Way::Move(Driving::new(s, DiscardFailed::new(queue(), 1).unwrap().next().unwrap()))
+            }
             _ => return,
         };
         self.ways.insert(s, way);
     }
 
+    /// Ends one attempt, or all that are known.
     fn close(&mut self, what: u8, pick: usize) -> Close {
-        let job = self.claimed[pick % self.claimed.len()].clone();
-        // Sometimes it stays in the list: the attempt is then ended twice.
-        if pick % 5 != 0 {
-            self.claimed.retain(|j| j.receipt != job.receipt);
+        let one = self.claimed[pick % self.claimed.len()].receipt;
+        let named = |j: &ClaimedJob| pick.is_multiple_of(2) || j.receipt == one;
+        let jobs: Vec<ClaimedJob> = self.claimed.iter().filter(|j| named(j)).cloned().collect();
+        // Sometimes they stay in the list: the attempts are then ended twice.
+        if !pick.is_multiple_of(5) {
+            self.claimed.retain(|j| !named(j));
         }
-        let failed = Finished::failed(&job, b"boom", Some(Span::ZERO)).ending;
-        let ending = [failed, Finished::failed_for_good(&job, b"boom").ending, Ending::Completed];
-        match what {
-            6 => Close::compact(vec![job.receipt]),
-            _ => Close::general(vec![Exit { receipt: job.receipt, ending: ending[pick % 3].clone() }]),
+        if what == 6 {
+            return Close::compact(jobs.iter().map(|j| j.receipt).collect());
         }
+        let exit = |(i, job): (usize, &ClaimedJob)| {
+            let ending = match (i + pick) % 4 {
+                0 => Finished::failed(job, b"boom", Some(Span::ZERO)).ending,
+                1 => Ending::Completed,
+                _ => Finished::failed_for_good(job, b"boom").ending,
+            };
+            Exit { receipt: job.receipt, ending }
+        };
+        Close::general(jobs.iter().enumerate().map(exit).collect())
     }
 
     fn act(&mut self, w: &mut World, s: SessionId) -> Broke {
@@ -153,10 +172,10 @@ fn history(mutation: Mutation, patience: Patience, acts: &[Act]) -> Result<Run, 
     let mut r = Run::default();
     for (session, what, pick) in acts {
         let s = SessionId(1 + session % 5);
-        w.now = w.now.after(Span::from_secs(u64::from(pick % 4 == 0)));
+        w.now = w.now.after(Span::from_secs(u64::from(pick.is_multiple_of(4))));
         if !r.ways.contains_key(&s) {
             r.begin(&w, s, *what, *pick);
-        } else if pick % 97 == 0 {
+        } else if pick.is_multiple_of(97) {
             // The backend dies. A window is lost with its connection.
             if let Some(Way::Claim(_)) = r.ways.remove(&s) {
                 r.window = Window::default();
@@ -203,14 +222,18 @@ fn chance_finds_wrong_protocols_and_does_something() {
         let run = history(Mutation::None, Patience::Patient, case).unwrap();
         (claims, prunes) = (claims + run.claims, prunes + run.prunes);
     }
-    assert!(claims > 400 && prunes > 400, "{claims} claims, {prunes} prunes");
+    assert!(claims > 400 && prunes > 100, "{claims} claims, {prunes} prunes");
     for mutation in [
+        Mutation::XmaxAsWitness,
+        Mutation::PositionAfterXid,
         Mutation::XidAfterPosition,
+        Mutation::LockInSameStatement,
+        Mutation::NoSecondGate,
         Mutation::FrontierForgotten,
+        Mutation::LaneLockForgotten,
         Mutation::CarryForgetsDelta,
         Mutation::CarriesNarrow,
         Mutation::ClosesTwice,
-        Mutation::GateByGeneration,
     ] {
         let found = cases.iter().any(|case| history(mutation, Patience::Patient, case).is_err());
         assert!(found, "{mutation:?}");

@@ -34,8 +34,10 @@ spent as materialized (
   select null::int as ready_slot, null::bigint as lane_id,
          coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select low from bounds) + 1)) as positions
     from (select unnest(e.ranges) as range
-            from {schema}.ready_claim_attempt_batches e
-           where e.lane_id = $1 and e.last_seq > (select low from bounds)) as e
+            from (select e.ranges
+                    from {schema}.ready_claim_attempt_batches e
+                   where e.lane_id = $1 and e.last_seq > (select low from bounds)
+                  offset 0) as e) as e
 ),
 {stretches},
 -- A row has its args unpacked here if that can't be much; the others are weighed first.

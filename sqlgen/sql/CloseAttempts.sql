@@ -12,6 +12,7 @@
 -- '', which no job can have, and terminal_jobs says that the body is missing (H21, H30).
 with {clock},
 {named_claims},
+{held},
 proved as materialized (
   select b.claim_slot, b.batch_id, b.ready_slot, b.ready_generation, b.lane_id, b.claimed_at,
          b.lane_seqs[j.place] as lane_seq, j.job_id, j.run_lease, j.entry,
@@ -87,9 +88,10 @@ closures as (
 ),
 released as (
   delete from {schema}.leases l
-   using closing c
-   where (select exists (select from {schema}.leases))
-     and l.job_id = c.job_id and l.run_lease = c.run_lease
+   using closing c, held h
+   where (select exists (select from held))
+     and h.job_id = c.job_id and h.run_lease = c.run_lease
+     and l.lease_slot = h.lease_slot and l.job_id = h.job_id and l.run_lease = h.run_lease
 ),
 {forgotten}
 select array_agg(receipt_id) as closed from closing

@@ -6,17 +6,7 @@
 --
 -- Columns: closed bigint[]: receipts, in no promised order; NULL for none.
 with {named_claims},
--- Materialised leases among the jobs asked for and those numbered between them: one range a slot.
-held as materialized (
-  select l.job_id, l.run_lease
-    from (select min(a.job) as first, max(a.job) as last from unnest($6::bigint[]) as a (job)) as m
-   cross join unnest(array(select slot from {schema}.lease_ring_slots)) as s (slot)
-   cross join lateral (
-     select l.job_id, l.run_lease
-       from {schema}.leases l
-      where l.lease_slot = s.slot and l.job_id between m.first and m.last
-     offset 0) as l
-),
+{held},
 closing as materialized (
   select b.claim_slot, b.batch_id, b.ready_slot, b.ready_generation, b.lane_id, b.claimed_at,
          b.lane_seqs[j.place] as lane_seq, j.job_id, j.run_lease,

@@ -5,7 +5,8 @@
 -- Columns: lane_id bigint, priority smallint, enqueue_shard smallint; by priority and shard.
 --
 -- What was there when the statement began is left untouched. What another session has made since
--- collides and is updated to itself: only so does RETURNING tell of it.
+-- collides and is updated to itself: only so does RETURNING tell of it. Through arrays, because the
+-- planner takes a series to be so long that the server would compile the statement.
 with queue as (
   insert into {schema}.queues as q (queue, shards)
   select $1::text, $2::smallint
@@ -16,8 +17,8 @@ with queue as (
 made as (
   insert into {schema}.queue_lanes as l (queue, priority, enqueue_shard)
   select $1::text, p.priority, s.shard
-    from generate_series(1, $3::smallint) as p (priority)
-   cross join generate_series(0, $2::smallint - 1) as s (shard)
+    from unnest(array(select generate_series(1, $3::smallint))) as p (priority)
+   cross join unnest(array(select generate_series(0, $2::smallint - 1))) as s (shard)
    where not exists (select from {schema}.queue_lanes o
                      where o.queue = $1::text and o.priority = p.priority and o.enqueue_shard = s.shard)
    order by p.priority, s.shard

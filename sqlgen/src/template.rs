@@ -26,6 +26,7 @@ const LEAVES: &[(&str, &str)] = &[
     ("ready_first", include_str!("../sql/leaf/ready_first.sql")),
     ("named_claims", include_str!("../sql/leaf/named_claims.sql")),
     ("proved", include_str!("../sql/leaf/proved.sql")),
+    ("held", include_str!("../sql/leaf/held.sql")),
     ("forgotten", include_str!("../sql/leaf/forgotten.sql")),
 ];
 

@@ -82,7 +82,7 @@ impl SchedulerConfig {
             aging_every: AGING_EVERY_DEFAULT,
             linger: Span::from_ms(1),
             poll_first: Span::from_ms(50),
-            poll_longest: Span::from_secs(1),
+            poll_longest: Span::from_secs(2),
             retry_first: Span::from_ms(100),
             retry_longest: Span::from_secs(10),
             seed,

@@ -46,9 +46,9 @@ impl World {
     pub fn check_invariants(&self) -> Result<(), Broken> {
         let view = self.committed();
         self.check_bodies(&view)?;
+        self.check_closures(&view)?;
         self.check_places(&view)?;
         self.check_counts(&view)?;
-        self.check_closures(&view)?;
         for ring in Ring::ALL {
             self.check_ring(&view, ring)?;
         }

@@ -8,11 +8,10 @@ use awa_core::limits::ERRORS_KEPT_MAX;
 use awa_core::rules::BodyTraits;
 use awa_core::{Attempt, Instant};
 
-/// Numbers and words keep their spelling, strings are decoded, objects are in `jsonb`'s order.
+/// Scalars keep their spelling, strings with their quotes; objects are in `jsonb`'s order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
     Plain(String),
-    Text(String),
     List(Vec<Json>),
     Map(Vec<(String, Json)>),
 }
@@ -27,15 +26,17 @@ impl Json {
 
     fn field(&self, name: &str) -> Option<&Self> {
         match self {
-            Self::Map(fields) => fields.iter().find(|(key, _)| key == name).map(|(_, value)| value),
-            Self::Plain(_) | Self::Text(_) | Self::List(_) => None,
+            Self::Map(fields) => {
+                fields.iter().find(|(key, _)| *key == quoted(name)).map(|(_, value)| value)
+            }
+            Self::Plain(_) | Self::List(_) => None,
         }
     }
 
-    fn set(&mut self, name: &str, value: Self) {
+    fn set(&mut self, name: String, value: Self) {
         if let Self::Map(fields) = self {
-            fields.retain(|(key, _)| key != name);
-            fields.push((name.to_owned(), value));
+            fields.retain(|(key, _)| *key != name);
+            fields.push((name, value));
             fields.sort_by(|(a, _), (b, _)| (a.len(), a).cmp(&(b.len(), b)));
         }
     }
@@ -43,7 +44,7 @@ impl Json {
     fn items(&self) -> &[Self] {
         match self {
             Self::List(items) => items,
-            Self::Plain(_) | Self::Text(_) | Self::Map(_) => &[],
+            Self::Plain(_) | Self::Map(_) => &[],
         }
     }
 }
@@ -52,7 +53,6 @@ impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(word) => f.write_str(word),
-            Self::Text(text) => quoted(text, f),
             Self::List(items) => {
                 let shown: Vec<_> = items.iter().map(Self::to_string).collect();
                 write!(f, "[{}]", shown.join(", "))
@@ -61,8 +61,7 @@ impl fmt::Display for Json {
                 f.write_str("{")?;
                 for (i, (key, value)) in fields.iter().enumerate() {
                     f.write_str(if i == 0 { "" } else { ", " })?;
-                    quoted(key, f)?;
-                    write!(f, ": {value}")?;
+                    write!(f, "{key}: {value}")?;
                 }
                 f.write_str("}")
             }
@@ -70,21 +69,16 @@ impl fmt::Display for Json {
     }
 }
 
-fn quoted(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("\"")?;
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
-            '"' | '\\' => write!(f, "\\{c}")?,
-            '\u{8}' => f.write_str("\\b")?,
-            '\u{c}' => f.write_str("\\f")?,
-            '\n' => f.write_str("\\n")?,
-            '\r' => f.write_str("\\r")?,
-            '\t' => f.write_str("\\t")?,
-            c if c < ' ' => write!(f, "\\u{:04x}", u32::from(c))?,
-            c => write!(f, "{c}")?,
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
         }
     }
-    f.write_str("\"")
+    quoted + "\""
 }
 
 type Rest<'a> = Peekable<Chars<'a>>;
@@ -102,7 +96,7 @@ fn value(rest: &mut Rest<'_>) -> Option<Json> {
                 let key = text(rest)?;
                 blank(rest);
                 rest.next_if_eq(&':')?;
-                map.set(&key, value(rest)?);
+                map.set(key, value(rest)?);
                 Some(())
             })?;
             Some(map)
@@ -112,7 +106,7 @@ fn value(rest: &mut Rest<'_>) -> Option<Json> {
             items(rest, ']', |rest| value(rest).map(|item| list.push(item)))?;
             Some(Json::List(list))
         }
-        '"' => text(rest).map(Json::Text),
+        '"' => text(rest).map(Json::Plain),
         _ => {
             let mut word = String::new();
             while let Some(c) = rest.next_if(|c| c.is_ascii_alphanumeric() || "+-.".contains(*c)) {
@@ -144,38 +138,18 @@ fn items(
     }
 }
 
+/// A string as it is spelt, with its quotes.
 fn text(rest: &mut Rest<'_>) -> Option<String> {
-    rest.next_if_eq(&'"')?;
-    let mut text = String::new();
+    let mut text = String::from(rest.next_if_eq(&'"')?);
     loop {
-        text.push(match rest.next()? {
+        let c = rest.next()?;
+        text.push(c);
+        match c {
             '"' => return Some(text),
-            '\\' => match rest.next()? {
-                'b' => '\u{8}',
-                'f' => '\u{c}',
-                'n' => '\n',
-                'r' => '\r',
-                't' => '\t',
-                'u' => escaped(rest)?,
-                c => c,
-            },
-            c => c,
-        });
+            '\\' => text.push(rest.next()?),
+            _ => {}
+        }
     }
-}
-
-fn escaped(rest: &mut Rest<'_>) -> Option<char> {
-    let unit = |rest: &mut Rest<'_>| {
-        (0..4).try_fold(0, |unit, _| Some(unit * 16 + rest.next()?.to_digit(16)?))
-    };
-    let first = unit(rest)?;
-    if !(0xD800..0xDC00).contains(&first) {
-        return char::from_u32(first);
-    }
-    rest.next_if_eq(&'\\')?;
-    rest.next_if_eq(&'u')?;
-    let second = unit(rest)?;
-    char::from_u32(0x10000 + ((first - 0xD800) << 10) + second.checked_sub(0xDC00)?)
 }
 
 /// The payload with one more error; the newest are kept (H20).
@@ -189,12 +163,12 @@ pub(crate) fn with_error(
     let mut whole = payload.and_then(Json::parse).unwrap_or_else(|| empty.clone());
     let mut errors = whole.field("errors").map_or(&[][..], Json::items).to_vec();
     let mut entry = empty;
-    entry.set("attempt", Json::Plain(attempt.0.to_string()));
-    entry.set("at", Json::Plain(at.unix_us().to_string()));
-    entry.set("error", Json::Text(error.to_owned()));
+    entry.set(quoted("attempt"), Json::Plain(attempt.0.to_string()));
+    entry.set(quoted("at"), Json::Plain(at.unix_us().to_string()));
+    entry.set(quoted("error"), Json::Plain(quoted(error)));
     errors.push(entry);
     errors.drain(..errors.len().saturating_sub(ERRORS_KEPT_MAX));
-    whole.set("errors", Json::List(errors));
+    whole.set(quoted("errors"), Json::List(errors));
     whole.to_string()
 }
 
@@ -203,8 +177,8 @@ pub(crate) fn without_times(payload: &str) -> String {
     let mut whole = Json::parse(payload).unwrap_or_else(|| Json::Plain(payload.to_owned()));
     if let Some(errors) = whole.field("errors") {
         let mut errors = errors.items().to_vec();
-        errors.iter_mut().for_each(|e| e.set("at", Json::Text("set".to_owned())));
-        whole.set("errors", Json::List(errors));
+        errors.iter_mut().for_each(|e| e.set(quoted("at"), Json::Plain(quoted("set"))));
+        whole.set(quoted("errors"), Json::List(errors));
     }
     whole.to_string()
 }
@@ -213,10 +187,10 @@ pub(crate) fn without_times(payload: &str) -> String {
 pub(crate) fn traits(payload: Option<&str>) -> BodyTraits {
     let Some(whole) = payload.and_then(Json::parse) else { return BodyTraits::default() };
     let filled = |name| whole.field(name).is_some_and(|list| !list.items().is_empty());
-    let own = ["_awa_original_priority", "_awa_original_queue"];
+    let own = [quoted("_awa_original_priority"), quoted("_awa_original_queue")];
     let custom_metadata = match whole.field("metadata") {
-        Some(Json::Map(fields)) => fields.iter().any(|(key, _)| !own.contains(&key.as_str())),
-        Some(Json::Plain(_) | Json::Text(_) | Json::List(_)) | None => false,
+        Some(Json::Map(fields)) => fields.iter().any(|(key, _)| !own.contains(key)),
+        Some(Json::Plain(_) | Json::List(_)) | None => false,
     };
     BodyTraits {
         unique_key: false,
