@@ -44,10 +44,24 @@ impl Bench {
     }
 
     pub async fn in_schema(schema: &str) -> Self {
-        awa::migrate(url(), schema).await.unwrap();
-        let client = Client::connect(url(), schema).await.unwrap();
+        Self::at(url(), schema).await
+    }
+
+    /// The same in a database of its own, where no other test's transaction pins the horizon.
+    pub async fn alone() -> Self {
+        let name = fresh_schema();
+        connect().await.batch_execute(&format!("create database {name}")).await.unwrap();
+        let url = url().replace("dbname=postgres", &format!("dbname={name}"));
+        Self::at(&url, &name).await
+    }
+
+    async fn at(url: &str, schema: &str) -> Self {
+        awa::migrate(url, schema).await.unwrap();
+        let client = Client::connect(url, schema).await.unwrap();
         client.declare_queue("q", 1).await.unwrap();
-        Self { client, schema: schema.to_owned(), sql: connect().await }
+        let (sql, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        Self { client, schema: schema.to_owned(), sql }
     }
 
     /// `text` with `S.` standing for the quoted schema.
@@ -136,4 +150,36 @@ impl Bench {
 /// A job of kind `k` on `q` with a number as its args.
 pub fn job(number: i64) -> Job {
     Job::new("k", &number).unwrap().queue("q").unwrap()
+}
+
+/// Surveys, carries and folds slot 0 into slot 1 at a cutoff of the test's own, and rolls back. Gives
+/// what was surveyed to be carried, what was carried, and what was folded as failed.
+#[derive(Clone, Debug)]
+pub struct CarryAt {
+    pub cutoff: awa::core::rules::Cutoff,
+}
+
+impl awa::core::Machine for CarryAt {
+    type Outcome = (i64, i64, i64);
+
+    fn start(&mut self) -> awa::core::Turn<Self::Outcome> {
+        use awa::core::{Generation, Segment, Slot, Step};
+        let (from, cutoff) = (Slot(0), Some(self.cutoff));
+        let to = Segment { slot: Slot(1), generation: Generation(2) };
+        awa::core::Turn::Ask(vec![
+            Step::SurveyTerminal { slot: from, cutoff },
+            Step::CarryForward { from, to, cutoff: self.cutoff },
+            Step::FoldRollup { slot: from, cutoff },
+        ])
+    }
+
+    fn resume(&mut self, replies: Vec<awa::core::Reply>) -> awa::core::Turn<Self::Outcome> {
+        use awa::core::Reply;
+        match replies.as_slice() {
+            [Reply::Surveyed(found), Reply::Carried { rows, .. }, Reply::Folded { failed, .. }] => {
+                awa::core::Turn::Rollback((found.carried, *rows, *failed))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

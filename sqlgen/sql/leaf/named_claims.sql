@@ -8,7 +8,7 @@ named_claims as materialized (
          b.lane_seqs || '{}'::bigint[] as lane_seqs, b.job_ids || '{}'::bigint[] as job_ids,
          b.run_leases || '{}'::bigint[] as run_leases, b.attempts || '{}'::smallint[] as attempts,
          a.first, a.last, ($5::int[])[a.first:a.last] as places,
-         ($6::bigint[])[a.first:a.last] as jobs, ($7::bigint[])[a.first:a.last] as leases,
+         ($6::bigint[])[a.first:a.last] as asked_jobs, ($7::bigint[])[a.first:a.last] as asked_leases,
          t.receipts as closed_together, o.receipts as closed_singly
     from unnest((select $1::int[]), (select $2::bigint[]), (select $3::int[]), (select $4::int[]))
          as a (claim_slot, batch_id, first, last)

@@ -2,7 +2,7 @@
 -- a from and a where clause; b is the claim, j the attempt, j.entry its place in the parameters.
     from named_claims b
    cross join lateral (
-     select unnest(b.places) as place, unnest(b.jobs) as job_id, unnest(b.leases) as run_lease,
+     select unnest(b.places) as place, unnest(b.asked_jobs) as job_id, unnest(b.asked_leases) as run_lease,
             generate_series(b.first, b.last) as entry) as j
    where j.place between 1 and b.n
      and j.job_id = coalesce(b.job_ids[j.place], b.lane_seqs[j.place])
