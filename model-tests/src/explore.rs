@@ -15,8 +15,11 @@ use std::hash::Hash;
 use std::mem;
 
 mod digest;
+pub mod scene;
+mod verdict;
 
 use digest::{ByDigest, digest};
+pub use verdict::{Counterexample, Coverage, Stopped};
 
 /// A promise that does not hold, and what was seen instead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,11 +58,12 @@ pub trait Model {
     /// Where `action` leads; `None` if it cannot happen now (a lock is held, say).
     fn next(&self, state: &Self::State, action: &Self::Action) -> Option<Self::State>;
 
-    /// What must hold in every state.
+    /// What must hold in `state`, which was reached from `before` (`None`: a run begins in it). Asked
+    /// once a state: what the step to it can't have broken need not be looked at again.
     ///
     /// # Errors
-    /// The first promise that doesn't.
-    fn check(&self, state: &Self::State) -> Result<(), Broken>;
+    /// The first promise that doesn't hold.
+    fn check(&self, before: Option<&Self::State>, state: &Self::State) -> Result<(), Broken>;
 
     /// Whether a run may end here. A state that leads nowhere and isn't at rest is a [`DEADLOCK`].
     fn at_rest(&self, state: &Self::State) -> bool;
@@ -75,102 +79,6 @@ pub trait Model {
         _after: &Self::State,
     ) -> String {
         action.to_string()
-    }
-}
-
-/// The whole space, visited.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Coverage {
-    /// Distinct states.
-    pub states: usize,
-    /// Actions that led somewhere, also to states that were known.
-    pub transitions: usize,
-    /// Actions on the shortest way to the remotest state.
-    pub depth: usize,
-    /// States that lead nowhere.
-    pub ends: usize,
-    /// The witnesses' names, each with the number of the first transition that fulfils it.
-    pub witnessed: Vec<(&'static str, usize)>,
-}
-
-impl fmt::Display for Coverage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { states, transitions, depth, ends, witnessed } = self;
-        write!(
-            f,
-            "exhausted: {states} states, {transitions} transitions, depth {depth}, {ends} ends"
-        )?;
-        for (name, first) in witnessed {
-            write!(f, "\n  sometimes {name} (first in transition {first})")?;
-        }
-        Ok(())
-    }
-}
-
-/// Why an exploration does not end in [`Coverage`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// A promise is broken.
-    Counterexample(Counterexample),
-    /// More states than the bound: nothing is known about the rest.
-    CutOff {
-        /// The bound.
-        states_max: usize,
-        /// Actions on the shortest way to the state that went over it.
-        depth: usize,
-    },
-    /// Every state was visited, and these witnesses were never true.
-    Vacuous {
-        /// Their names.
-        never: Vec<&'static str>,
-        /// Distinct states.
-        states: usize,
-    },
-}
-
-/// A shortest run that breaks a promise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counterexample {
-    /// The promise.
-    pub broken: Broken,
-    /// The run, an action a line.
-    pub trace: Vec<String>,
-    /// States visited before it was found.
-    pub states: usize,
-}
-
-impl fmt::Display for Counterexample {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({} steps, {} states)", self.broken, self.trace.len(), self.states)?;
-        for (i, line) in self.trace.iter().enumerate() {
-            writeln!(f, "{:>4}  {line}", i + 1)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Counterexample(found) => found.fmt(f),
-            Self::CutOff { states_max, depth } => {
-                write!(f, "cut off at {states_max} states, depth {depth}: nothing was proved")
-            }
-            Self::Vacuous { never, states } => {
-                write!(f, "vacuous: in none of {states} states {}", never.join(", or "))
-            }
-        }
-    }
-}
-
-impl Stopped {
-    /// The counterexample, if one was found.
-    #[must_use]
-    pub fn counterexample(self) -> Option<Counterexample> {
-        match self {
-            Self::Counterexample(found) => Some(found),
-            Self::CutOff { .. } | Self::Vacuous { .. } => None,
-        }
     }
 }
 
@@ -216,7 +124,7 @@ impl<M: Model> Search<'_, M> {
     fn run(&mut self) -> Result<Coverage, Stopped> {
         for (place, state) in (0u32..).zip(self.model.initial()) {
             let own_number = self.reached.len() as u32;
-            self.visit(state, Reached { from: own_number, action: place })?;
+            self.visit(None, state, Reached { from: own_number, action: place })?;
         }
         let (mut transitions, mut ends, mut actions) = (0, 0, Vec::new());
         let mut deepest = 0;
@@ -232,7 +140,7 @@ impl<M: Model> Search<'_, M> {
                     leads_on = true;
                     transitions += 1;
                     self.witness(&state, &next, transitions);
-                    self.visit(next, Reached { from: number, action: place })?;
+                    self.visit(Some(&state), next, Reached { from: number, action: place })?;
                 }
                 if !leads_on {
                     ends += 1;
@@ -252,7 +160,12 @@ impl<M: Model> Search<'_, M> {
         Ok(Coverage { states, transitions, depth: deepest, ends, witnessed })
     }
 
-    fn visit(&mut self, state: M::State, reached: Reached) -> Result<(), Stopped> {
+    fn visit(
+        &mut self,
+        before: Option<&M::State>,
+        state: M::State,
+        reached: Reached,
+    ) -> Result<(), Stopped> {
         if !self.known.insert(digest(&state)) {
             return Ok(());
         }
@@ -261,7 +174,7 @@ impl<M: Model> Search<'_, M> {
         }
         let number = self.reached.len() as u32;
         self.reached.push(reached);
-        self.model.check(&state).map_err(|broken| self.broken(number, broken))?;
+        self.model.check(before, &state).map_err(|broken| self.broken(number, broken))?;
         self.layer.push((number, state));
         Ok(())
     }

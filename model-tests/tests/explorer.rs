@@ -57,7 +57,7 @@ impl Model for Counters {
         }
     }
 
-    fn check(&self, state: &Self::State) -> Result<(), Broken> {
+    fn check(&self, _: Option<&Self::State>, state: &Self::State) -> Result<(), Broken> {
         if Some(*state) == self.forbidden {
             return Err(Broken { name: "Forbidden", detail: format!("{state:?}") });
         }
@@ -144,7 +144,7 @@ fn unlike_states_have_unlike_digests() {
         fn next(&self, _: &Vec<u8>, _: &u8) -> Option<Vec<u8>> {
             None
         }
-        fn check(&self, _: &Vec<u8>) -> Result<(), Broken> {
+        fn check(&self, _: Option<&Vec<u8>>, _: &Vec<u8>) -> Result<(), Broken> {
             Ok(())
         }
         fn at_rest(&self, _: &Vec<u8>) -> bool {

@@ -183,3 +183,13 @@ impl awa::core::Machine for CarryAt {
         }
     }
 }
+
+/// Another plain connection to the bench's own database.
+pub async fn connect_to(bench: &Bench) -> tokio_postgres::Client {
+    let name: String =
+        bench.sql.query_one("select current_database()::text", &[]).await.unwrap().get(0);
+    let url = url().replace("dbname=postgres", &format!("dbname={name}"));
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}

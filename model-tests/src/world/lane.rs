@@ -25,6 +25,12 @@ pub enum Stage {
     AssignXid,
     /// Draw a position. `PositionRead`.
     DrawPosition,
+    /// Draw a position under a savepoint, whose id is younger than the transaction's and in no
+    /// snapshot's list, and then undo it or release it. `PositionRead`.
+    Savepoint {
+        /// Undone: its id is finished at once; released: with the transaction.
+        undone: bool,
+    },
     /// Insert a job at a position that was drawn, under a segment that was read. `Enqueued`.
     Insert(NewJob, Segment, LaneSeq),
 }
@@ -131,6 +137,10 @@ impl World {
             }
             Stage::AssignXid => Ok(Reply::OwnXid(Some(self.xid(s)))),
             Stage::DrawPosition => Ok(Reply::PositionRead(self.draw_position())),
+            Stage::Savepoint { undone } => {
+                self.savepoint(s, *undone);
+                Ok(Reply::PositionRead(self.draw_position()))
+            }
             Stage::Insert(job, at, seq) => {
                 self.write(s, &[Rel::Ready], at.slot)?;
                 let body = self.body(job, self.now)?;

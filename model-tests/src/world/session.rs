@@ -18,6 +18,8 @@ pub(crate) struct Txn {
     kept: Option<Snapshot>,
     /// The lock it waits for is bounded.
     pub(crate) bounded: bool,
+    /// The youngest id of a savepoint that was released.
+    released: Option<Xid>,
     pub(crate) enqueued: i64,
     pub(crate) deleted: i64,
 }
@@ -55,6 +57,7 @@ impl World {
     pub fn commit(&mut self, s: SessionId) {
         self.usable(s);
         let txn = self.sessions.remove(&s).unwrap_or_default();
+        self.completes(txn.released);
         self.enqueued += txn.enqueued;
         self.deleted += txn.deleted;
         self.finish(s, txn.xid, true);
@@ -67,6 +70,7 @@ impl World {
     pub fn rollback(&mut self, s: SessionId) {
         let txn = self.sessions.remove(&s);
         assert!(txn.is_some(), "{s} has no transaction");
+        self.completes(txn.as_ref().and_then(|txn| txn.released));
         self.finish(s, txn.and_then(|txn| txn.xid), false);
     }
 
@@ -118,10 +122,22 @@ impl World {
     fn finish(&mut self, s: SessionId, xid: Option<Xid>, committed: bool) {
         self.locks.release(s);
         let Some(xid) = xid else { return };
-        self.latest_completed = self.latest_completed.max(xid.0);
+        self.completes(Some(xid));
         let now = self.snapshot(None);
         let kept = self.sessions.values().any(|txn| txn.kept.is_some());
         self.tables.end(xid, committed, (!kept).then_some(&now));
+    }
+
+    /// A savepoint's own id: younger than the transaction's, and in no snapshot's list.
+    pub(crate) fn savepoint(&mut self, s: SessionId, undone: bool) {
+        self.xid(s);
+        let sub = Some(Xid(self.next_xid));
+        self.next_xid += 1;
+        if undone { self.completes(sub) } else { self.txn(s).released = sub }
+    }
+
+    fn completes(&mut self, id: Option<Xid>) {
+        self.latest_completed = self.latest_completed.max(id.map_or(0, |id| id.0));
     }
 
     pub(crate) fn txn(&mut self, s: SessionId) -> &mut Txn {
