@@ -38,9 +38,11 @@ async fn a_cancelled_migration_strands_nothing() {
         let schema = schema.clone();
         async move { awa::migrate(url(), &schema).await }
     });
+    let held_by: i32 =
+        holding.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let watcher = connect().await;
-    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
-    while watcher.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+    let waits = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))";
+    while watcher.query_one(waits, &[&held_by]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
     }
     waiting.abort();

@@ -30,18 +30,15 @@ pub struct Acts(Option<u32>);
 
 impl Acts {
     /// It doesn't die.
-    pub const ALL: Self = Self(None);
+    #[must_use]
+    pub const fn all() -> Self {
+        Self(None)
+    }
 
     /// It dies after `n` acts.
     #[must_use]
     pub const fn only(n: u32) -> Self {
         Self(Some(n))
-    }
-
-    /// Whether the session may die.
-    #[must_use]
-    pub const fn is_bounded(self) -> bool {
-        self.0.is_some()
     }
 
     /// One act; false: the backend is dead before it.

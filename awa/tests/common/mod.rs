@@ -1,7 +1,7 @@
 //! A private server for the test binary, and an installation of its own for each test.
 
 // Each test binary uses a part of it.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -192,4 +192,132 @@ pub async fn connect_to(bench: &Bench) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
+}
+
+/// A machine whose transaction is stopped after its last step and before its COMMIT, or is undone there.
+pub struct Staged<M> {
+    machine: M,
+    undo: bool,
+    stop: Option<(tokio::sync::oneshot::Sender<()>, std::sync::mpsc::Receiver<()>)>,
+}
+
+/// Tells when a machine has stopped, and lets it go on.
+pub struct Gate {
+    reached: Option<tokio::sync::oneshot::Receiver<()>>,
+    go: std::sync::mpsc::Sender<()>,
+}
+
+impl<M> Staged<M> {
+    /// Rolls back where the machine would commit.
+    pub fn undone(machine: M) -> Self {
+        Self { machine, undo: true, stop: None }
+    }
+
+    /// Stops where the machine would commit, until the gate opens. Needs a runtime of several threads.
+    pub fn stopped(machine: M) -> (Self, Gate) {
+        let (reaching, reached) = tokio::sync::oneshot::channel();
+        let (go, going) = std::sync::mpsc::channel();
+        let staged = Self { machine, undo: false, stop: Some((reaching, going)) };
+        (staged, Gate { reached: Some(reached), go })
+    }
+
+    fn staged<O>(&mut self, turn: awa::core::Turn<O>) -> awa::core::Turn<O> {
+        use awa::core::Turn;
+        match turn {
+            Turn::Last(steps) => Turn::Ask(steps),
+            Turn::Commit(outcome) => {
+                if let Some((reaching, going)) = self.stop.take() {
+                    reaching.send(()).unwrap();
+                    tokio::task::block_in_place(|| going.recv()).unwrap();
+                }
+                if self.undo { Turn::Rollback(outcome) } else { Turn::Commit(outcome) }
+            }
+            other @ (Turn::Ask(_) | Turn::Rollback(_) | Turn::Bug(_)) => other,
+        }
+    }
+}
+
+impl<M: awa::core::Machine> awa::core::Machine for Staged<M> {
+    type Outcome = M::Outcome;
+
+    fn start(&mut self) -> awa::core::Turn<M::Outcome> {
+        let turn = self.machine.start();
+        self.staged(turn)
+    }
+
+    fn resume(&mut self, replies: Vec<awa::core::Reply>) -> awa::core::Turn<M::Outcome> {
+        let turn = self.machine.resume(replies);
+        self.staged(turn)
+    }
+}
+
+impl Gate {
+    /// Waits until the machine has stopped.
+    pub async fn reached(&mut self) {
+        self.reached.take().unwrap().await.unwrap();
+    }
+
+    /// Lets it commit.
+    pub fn open(self) {
+        self.go.send(()).unwrap();
+    }
+}
+
+impl Bench {
+    /// Waits until `n` sessions of this database wait for a lock. For a bench that is alone.
+    pub async fn blocked(&self, n: i64) {
+        while self.ungranted().await < n {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Sessions of this database that wait for a lock.
+    pub async fn ungranted(&self) -> i64 {
+        self.number(
+            "select count(distinct l.pid) from pg_locks l join pg_stat_activity a on a.pid = l.pid
+              where not l.granted and a.datname = current_database()",
+        )
+        .await
+    }
+
+    /// Another client of this bench's installation.
+    pub async fn another_client(&self) -> Client {
+        Client::connect(&self.url().await, &self.schema).await.unwrap()
+    }
+
+    /// This bench's database.
+    pub async fn url(&self) -> String {
+        let name: String =
+            self.sql.query_one("select current_database()::text", &[]).await.unwrap().get(0);
+        url().replace("dbname=postgres", &format!("dbname={name}"))
+    }
+
+    /// Replaces the client and waits until at most `remaining` other sessions are left: what the old
+    /// client did is in the statistics then. For a bench that is alone and whose client nobody else has.
+    pub async fn settle(&mut self, remaining: i64) {
+        let others = "select count(*) from pg_stat_activity
+             where datname = current_database() and pid <> pg_backend_pid()
+               and backend_type = 'client backend'";
+        let url = self.url().await;
+        // Connecting only checks the version: the new client's first session is dropped here, too.
+        self.client = Client::connect(&url, &self.schema).await.unwrap();
+        while self.number(others).await > remaining {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The sum of columns of `pg_stat_all_tables` over this schema's tables whose names match.
+    pub async fn statistic(&self, columns: &str, tables: &str) -> i64 {
+        self.number(&format!(
+            "select coalesce(sum({columns}), 0) from pg_stat_all_tables
+              where schemaname = '{}' and relname ~ '{tables}'",
+            self.schema
+        ))
+        .await
+    }
+
+    /// How many rows a table of the schema has.
+    pub async fn rows(&self, table: &str) -> i64 {
+        self.number(&format!("select count(*) from S.{table}")).await
+    }
 }

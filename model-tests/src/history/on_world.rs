@@ -26,7 +26,7 @@ impl OnWorld {
 }
 
 const fn session(producer: u8) -> SessionId {
-    SessionId(2 + producer as u32)
+    SessionId(2 + producer)
 }
 
 fn raised(raised: Raised) -> Trouble {

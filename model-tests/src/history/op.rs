@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use awa_core::{Ring, Slot};
+use awa_core::{Ring, Slot, Span};
 
 /// A lane by what it stands for, as `a/2` or, in another shard than the first, `b/2/1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,8 +114,8 @@ pub enum Op {
     Counts(char),
     /// The whole job.
     Show(Which),
-    /// Time passes.
-    Advance(u64),
+    /// Time passes: `advance 50s`, `advance 1us`.
+    Advance(Span),
     /// The worker starts again: it knows nothing of its lanes or attempts.
     Restart,
     /// The backend dies so many acts after the operation has begun; what it says later is lost.
@@ -220,7 +220,7 @@ impl fmt::Display for Op {
             Self::Distrust => f.write_str("distrust"),
             Self::Counts(queue) => write!(f, "counts {queue}"),
             Self::Show(which) => write!(f, "show {which}"),
-            Self::Advance(s) => write!(f, "advance {s}s"),
+            Self::Advance(s) => write!(f, "advance {s}"),
             Self::Restart => f.write_str("restart"),
             Self::Crash(acts, op) => write!(f, "crash after {acts}: {op}"),
             Self::Plant { lane, seq, job, slot, generation } => {

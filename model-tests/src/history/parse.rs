@@ -2,7 +2,7 @@
 
 use std::str::{FromStr, SplitWhitespace};
 
-use awa_core::{Ring, Slot};
+use awa_core::{Ring, Slot, Span};
 
 use super::op::{Batch, How, LaneName, Op, Scope, Which, Whose};
 
@@ -32,6 +32,15 @@ impl Words<'_> {
     fn seconds(&mut self) -> Result<u64, Unread> {
         let word = self.word()?;
         number(word.strip_suffix('s').ok_or_else(|| format!("{word:?} is no time"))?)
+    }
+
+    fn span(&mut self) -> Result<Span, Unread> {
+        let word = self.word()?;
+        if let Some(us) = word.strip_suffix("us") {
+            return number(us).map(Span::from_us);
+        }
+        let s = word.strip_suffix('s').ok_or_else(|| format!("{word:?} is no time"))?;
+        number(s).map(Span::from_secs)
     }
 
     fn letter(&mut self, of: &str) -> Result<char, Unread> {
@@ -181,7 +190,7 @@ impl Words<'_> {
             "distrust" => Op::Distrust,
             "counts" => Op::Counts(self.letter("ab")?),
             "show" => Op::Show(self.which()?),
-            "advance" => Op::Advance(self.seconds()?),
+            "advance" => Op::Advance(self.span()?),
             "restart" => Op::Restart,
             "crash" => {
                 self.expect("after")?;

@@ -17,12 +17,12 @@ use awa_core::{
     ClaimedJob, LaneId, LaneSeq, Sample, Snapshot, Span, TerminalFilter, Window, Xid, limits,
 };
 
-use super::errand::Unshut;
+use super::errand::Twisted;
 use super::{
     Actor, Broken, Doing, Errand, How, LANES, Scene, State, Task, Twist, produce, promise, queue,
 };
 use crate::drive::{Driving, Progress};
-use crate::world::SessionId;
+use crate::world::{Patience, SessionId};
 
 /// A window that makes a claim look past `cursor` and nowhere else.
 pub(super) fn from_cursor(cursor: LaneSeq) -> Window {
@@ -43,6 +43,7 @@ impl Scene {
             | Twist::CursorOnly
             | Twist::PositionKept
             | Twist::NobodyShutOut
+            | Twist::ShutsClaimsFirst
             | Twist::WindowOutlivesConnection => actor.window(lane).clone(),
         }
     }
@@ -80,8 +81,7 @@ impl Scene {
             Task::Rotate(ring) => Errand::Rotate(Driving::new(s, Rotate::ring(ring))),
             Task::Prune(ring) => {
                 let prune = Prune::oldest(ring, self.floor);
-                let skips = self.twist == Twist::NobodyShutOut;
-                Errand::Prune(Driving::new(s, Unshut::new(prune, skips)))
+                Errand::Prune(Driving::new(s, Twisted::new(prune, self.twist)))
             }
             Task::Rollup(slot) => Errand::Rollup(Driving::new(s, Rollup::new(slot))),
             Task::Promote => Errand::Promote(Driving::new(s, Promote::new(100).expect(legal))),
@@ -154,6 +154,12 @@ impl Scene {
                 return None;
             }
             Progress::Waits { .. } | Progress::Stepped => {
+                let undone = !state.world.is_open(SessionId(a));
+                if undone && self.patience == Patience::Patient {
+                    // Nothing but a circle of waits is refused there.
+                    let detail = format!("{} is undone", SessionId(a));
+                    state.breaks(Broken { name: promise::NO_DEADLOCK, detail });
+                }
                 state.actors[usize::from(a)].doing = Doing::Running(errand, finish);
             }
             Progress::Done(outcome) => {

@@ -10,8 +10,9 @@ use awa_core::machine::rescue::Rescue;
 use awa_core::machine::retry::MovePiece;
 use awa_core::machine::rollup::Rollup;
 use awa_core::machine::rotate::Rotate;
-use awa_core::{Machine, Reply, Step, Turn};
+use awa_core::{Machine, Reply, Ring, Slot, Step, Turn};
 
+use super::Twist;
 use crate::drive::{Driving, Progress};
 use crate::world::World;
 
@@ -63,7 +64,7 @@ errands! {
     Poll: PollLanes,
     Close: Close,
     Rotate: Rotate,
-    Prune: Unshut<Prune>,
+    Prune: Twisted<Prune>,
     Rollup: Rollup,
     Promote: Promote,
     Retry: MovePiece,
@@ -71,27 +72,39 @@ errands! {
     Rescue: Rescue,
 }
 
-/// A machine that shuts nobody out, if it `skips` to: the steps that would are taken out of its
-/// turns, and it is told that they were done.
+/// A prune with a [`Twist`]: the steps that shut others out are taken out of its turns, and it is told
+/// that they were done; or one more is put in, and it isn't told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Unshut<M> {
+pub struct Twisted<M> {
     machine: M,
-    skips: bool,
-    skipped: Vec<usize>,
+    twist: Twist,
+    /// Places of the steps that were taken out of the last turn, or put in.
+    places: Vec<usize>,
 }
 
-impl<M: Machine> Unshut<M> {
-    pub(super) const fn new(machine: M, skips: bool) -> Self {
-        Self { machine, skips, skipped: Vec::new() }
+impl<M: Machine> Twisted<M> {
+    pub(super) const fn new(machine: M, twist: Twist) -> Self {
+        Self { machine, twist, places: Vec::new() }
     }
 
     fn edited(&mut self, steps: Vec<Step>) -> Vec<Step> {
-        let shuts =
-            |step: &Step| matches!(step, Step::ExcludeWriters { .. } | Step::Exclude { .. });
-        let (skipped, kept): (Vec<_>, Vec<_>) =
-            steps.into_iter().enumerate().partition(|(_, step)| self.skips && shuts(step));
-        self.skipped = skipped.into_iter().map(|(place, _)| place).collect();
-        kept.into_iter().map(|(_, step)| step).collect()
+        self.places.clear();
+        let mut edited = Vec::new();
+        for (place, step) in steps.into_iter().enumerate() {
+            let shuts = matches!(step, Step::ExcludeWriters { .. } | Step::Exclude { .. });
+            if shuts && self.twist == Twist::NobodyShutOut {
+                self.places.push(place);
+                continue;
+            }
+            if let (Step::Exclude { timeout_ms, .. }, Twist::ShutsClaimsFirst) = (&step, self.twist)
+            {
+                self.places.push(edited.len());
+                let (ring, slot, timeout_ms) = (Ring::Claim, Slot(0), *timeout_ms);
+                edited.push(Step::Exclude { ring, slot, timeout_ms });
+            }
+            edited.push(step);
+        }
+        edited
     }
 
     fn turned(&mut self, turn: Turn<M::Outcome>) -> Turn<M::Outcome> {
@@ -103,7 +116,7 @@ impl<M: Machine> Unshut<M> {
     }
 }
 
-impl<M: Machine> Machine for Unshut<M> {
+impl<M: Machine> Machine for Twisted<M> {
     type Outcome = M::Outcome;
 
     fn start(&mut self) -> Turn<M::Outcome> {
@@ -112,8 +125,12 @@ impl<M: Machine> Machine for Unshut<M> {
     }
 
     fn resume(&mut self, mut replies: Vec<Reply>) -> Turn<M::Outcome> {
-        for place in self.skipped.drain(..) {
-            replies.insert(place, Reply::Locked);
+        for place in self.places.drain(..) {
+            if self.twist == Twist::NobodyShutOut {
+                replies.insert(place, Reply::Locked);
+            } else if replies.get(place) == Some(&Reply::Locked) {
+                replies.remove(place);
+            }
         }
         let turn = self.machine.resume(replies);
         self.turned(turn)

@@ -96,6 +96,9 @@ pub enum Twist {
     PositionKept,
     /// B10: prune shuts nobody out; only `TRUNCATE` itself waits for who is there.
     NobodyShutOut,
+    /// Prune shuts everyone out of the claims before it does so of the ready rows, against the order
+    /// in which claims lock.
+    ShutsClaimsFirst,
     /// B12: a window outlives the connection that it was made on.
     WindowOutlivesConnection,
 }
@@ -120,9 +123,9 @@ pub struct Scene {
     pub slots: (i32, i32),
     /// How long failures are kept.
     pub floor: Floor,
-    /// Whether every claimer's window is looked at whenever a transaction ends. Without it what was
-    /// passed over is found missing in the end.
-    pub watch_windows: bool,
+    /// Whether the Ledger and the last claims judge alone, without the World's invariants and a look
+    /// at every window: what was passed over is then found missing in the end.
+    pub ledger_only: bool,
     /// Whether counts and whole jobs are compared with the Ledger after every transaction.
     pub books: bool,
     /// What bounded lock requests do.
@@ -144,7 +147,7 @@ impl Default for Scene {
             crashes: 0,
             slots: (2, 1),
             floor: Floor::new(Span::ZERO),
-            watch_windows: true,
+            ledger_only: false,
             books: false,
             patience: Patience::None,
             prologue: Vec::new(),
