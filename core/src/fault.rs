@@ -1,4 +1,4 @@
-//! What can go wrong, by kind (DESIGN: refused, unknown, bug and the user's error are different types).
+//! What can go wrong, by kind (refused, unknown, bug and the user's error are different types).
 #![allow(missing_docs, reason = "a variant's own text says what its fields are")]
 
 use alloc::string::String;

@@ -69,7 +69,7 @@ impl fmt::Display for Segment {
 }
 
 /// Where a slot is in its round. `Pruned` is written only by a prune that held all children of the
-/// slot exclusively, and a slot opens only from `Pruned` (DESIGN law 6).
+/// slot exclusively, and a slot opens only from `Pruned` (law 6 of docs/LAWS.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -1,6 +1,6 @@
 --------------------------- MODULE AwaRingProgress ---------------------------
 (*
-The ring does not stop for good (DESIGN law 7, hazard H32).
+The ring does not stop for good (law 7 of docs/LAWS.md, hazard H32).
 
 A slot may be pinned for as long as anyone likes: by a long job, a callback that never comes, a
 producer that forgot to commit. So rotation goes to the next *pruned* slot wherever it stands, and

@@ -10,7 +10,7 @@ use awa_core::rules::Floor;
 use awa_core::{JobId, Ring, Span};
 use awa_model_tests::explore::scene::{Enqueue, How, Look, Opening, Scene, Task, Twist, promise};
 use awa_model_tests::explore::{Counterexample, explore};
-use awa_model_tests::world::{Mutation, invariant};
+use awa_model_tests::world::{Mutation, Patience, invariant};
 
 const HOUR: Span = Span::from_secs(3600);
 const STATES_MAX: usize = 1_000_000;
@@ -32,8 +32,8 @@ struct Case {
     scene: Scene,
     /// The promise that the shortest counterexample breaks.
     breaks: &'static str,
-    /// Whether a job is passed over for good: then the last claims must miss it too.
-    loses: bool,
+    /// The promise that the Ledger and the last claims find broken by themselves.
+    by_ledger: &'static str,
     /// Steps of the study's counterexample, where it has one. Its steps are coarser: see README.md.
     study_steps: Option<usize>,
 }
@@ -56,7 +56,7 @@ fn losing_claims() -> Vec<Case> {
         wrong,
         scene,
         breaks: invariant::NOTHING_PASSED_OVER,
-        loses: true,
+        by_ledger: promise::NOTHING_LOST,
         study_steps: Some(study_steps),
     };
     let one = || visibility(&[&[CLAIM, CLAIM]]);
@@ -123,11 +123,22 @@ fn losing_claims() -> Vec<Case> {
 fn other_claims() -> Vec<Case> {
     vec![
         Case {
+            id: "poll",
+            wrong: "a poll moves the window of a lane that holds something",
+            scene: Scene {
+                twist: Twist::PollForgets,
+                ..visibility(&[&[Task::Poll { lane: 1 }, CLAIM]])
+            },
+            breaks: invariant::NOTHING_PASSED_OVER,
+            by_ledger: promise::NOTHING_LOST,
+            study_steps: None,
+        },
+        Case {
             id: "B6",
             wrong: "the lane is locked by the statement that claims",
             scene: mutated(Mutation::LockInSameStatement, visibility(&[&[CLAIM], &[CLAIM]])),
             breaks: promise::CLAIMED_ONCE,
-            loses: false,
+            by_ledger: promise::CLAIMED_ONCE,
             study_steps: Some(11),
         },
         Case {
@@ -135,7 +146,7 @@ fn other_claims() -> Vec<Case> {
             wrong: "claims take no lane lock",
             scene: mutated(Mutation::LaneLockForgotten, visibility(&[&[CLAIM], &[CLAIM]])),
             breaks: promise::CLAIMED_ONCE,
-            loses: false,
+            by_ledger: promise::CLAIMED_ONCE,
             study_steps: None,
         },
         Case {
@@ -151,7 +162,7 @@ fn other_claims() -> Vec<Case> {
                 ..Scene::default()
             },
             breaks: promise::ORDER_PROMISE,
-            loses: false,
+            by_ledger: promise::ORDER_PROMISE,
             study_steps: Some(17),
         },
         Case {
@@ -163,7 +174,7 @@ fn other_claims() -> Vec<Case> {
                 ..Scene::default()
             },
             breaks: invariant::CONSERVATION,
-            loses: false,
+            by_ledger: promise::NOTHING_LOST,
             study_steps: None,
         },
     ]
@@ -179,7 +190,7 @@ fn ring() -> Vec<Case> {
         wrong,
         scene,
         breaks,
-        loses: false,
+        by_ledger: breaks,
         study_steps: Some(study_steps),
     };
     vec![
@@ -246,13 +257,11 @@ fn ring() -> Vec<Case> {
     ]
 }
 
-/// A failed job in a slot that is about to be pruned.
-fn history() -> Vec<Case> {
-    let scene = |mutation, waits, actors: &[&[Task]]| Scene {
-        actors: [vec![ENQUEUE, Task::Wait(waits)], vec![CLAIM], vec![FAIL], vec![ROTATE, PRUNE]]
-            .into_iter()
-            .chain(actors.iter().map(|script| script.to_vec()))
-            .collect(),
+/// A failed job in a slot that is about to be pruned, `waits` after it failed.
+fn failed_job(mutation: Mutation, waits: Span, others: &[Task]) -> Scene {
+    let actors = [vec![ENQUEUE, Task::Wait(waits)], vec![CLAIM], vec![FAIL], vec![ROTATE, PRUNE]];
+    Scene {
+        actors: actors.into_iter().chain(others.iter().map(|task| vec![*task])).collect(),
         floor: Floor::new(HOUR),
         books: true,
         prologue: vec![
@@ -263,52 +272,71 @@ fn history() -> Vec<Case> {
         ],
         mutation,
         ..Scene::default()
-    };
-    let case = |id, wrong, breaks, scene| Case {
+    }
+}
+
+fn history() -> Vec<Case> {
+    let case = |id, wrong, breaks, by_ledger, scene| Case {
         id,
         wrong,
         scene,
         breaks,
-        loses: false,
+        by_ledger,
         study_steps: None,
     };
     let cancelled = Scene {
         actors: vec![vec![ENQUEUE], vec![Task::Cancel(JobId(1))], vec![ROTATE, PRUNE]],
         prologue: vec![Opening::Tasks(0, 1), Opening::Tasks(1, 1)],
-        ..scene(Mutation::CarriesCancelled, Span::ZERO, &[])
+        ..failed_job(Mutation::CarriesCancelled, Span::ZERO, &[])
     };
     let ends = Scene {
         actors: vec![vec![ENQUEUE], vec![CLAIM], vec![COMPLETE], vec![FAIL]],
         prologue: vec![Opening::Tasks(0, 1), Opening::Tasks(1, 1)],
-        ..scene(Mutation::ClosesTwice, Span::ZERO, &[])
+        ..failed_job(Mutation::ClosesTwice, Span::ZERO, &[])
     };
     vec![
         case(
             "delta",
             "carried rows leave their deltas behind",
             invariant::COUNTS_EXACT,
-            scene(Mutation::CarryForgetsDelta, Span::ZERO, &[&[Task::Retry]]),
+            promise::COUNTS_EXACT,
+            failed_job(Mutation::CarryForgetsDelta, Span::ZERO, &[Task::Retry]),
         ),
         case(
             "narrow",
             "carried rows stay narrow",
             invariant::TERMINAL_HAS_RETAINED_READY_BODY,
-            scene(Mutation::CarriesNarrow, Span::ZERO, &[&[Task::Retry]]),
+            promise::CARRIED_EXACTLY_ONCE,
+            failed_job(Mutation::CarriesNarrow, Span::ZERO, &[Task::Retry]),
         ),
-        case("cancelled", "cancellations are carried", promise::PRUNE_TAKES_ONLY_DEAD, cancelled),
+        case(
+            "cancelled",
+            "cancellations are carried",
+            promise::PRUNE_TAKES_ONLY_DEAD,
+            promise::PRUNE_TAKES_ONLY_DEAD,
+            cancelled,
+        ),
         case(
             "cutoff",
             "a failure at the very cutoff is dropped",
             promise::PRUNE_TAKES_ONLY_DEAD,
-            scene(Mutation::CutoffFlipped, HOUR, &[]),
+            promise::PRUNE_TAKES_ONLY_DEAD,
+            failed_job(Mutation::CutoffFlipped, HOUR, &[]),
         ),
         case(
             "clock",
             "prune asks a host's clock that is an hour fast",
             promise::PRUNE_TAKES_ONLY_DEAD,
-            scene(Mutation::HostClock, Span::from_secs(1), &[]),
+            promise::PRUNE_TAKES_ONLY_DEAD,
+            failed_job(Mutation::HostClock, Span::from_secs(1), &[]),
         ),
-        case("twice", "a closed receipt closes again", promise::ENDED_ONCE, ends),
+        case(
+            "twice",
+            "a closed receipt closes again",
+            promise::ENDED_ONCE,
+            promise::ENDED_ONCE,
+            ends,
+        ),
     ]
 }
 
@@ -319,6 +347,25 @@ const NOT_OURS: &[(&str, &str)] = &[
     ("B12b", "holds: the failover scope of the explorer"),
     ("B13", "a persisted bound: none is kept, a new process looks at every position"),
 ];
+
+/// Locks that are taken against the order in which claims take theirs.
+fn locks() -> Vec<Case> {
+    let scene = Scene {
+        actors: vec![vec![ROTATE, PRUNE], vec![ENQUEUE], vec![CLAIM]],
+        patience: Patience::Patient,
+        prologue: vec![Opening::Tasks(0, 1), Opening::Tasks(1, 1)],
+        twist: Twist::ShutsClaimsFirst,
+        ..Scene::default()
+    };
+    vec![Case {
+        id: "lock order",
+        wrong: "prune locks claims before ready rows",
+        scene,
+        breaks: promise::NO_DEADLOCK,
+        by_ledger: promise::NO_DEADLOCK,
+        study_steps: None,
+    }]
+}
 
 /// The same scene with nothing wrong.
 fn sound(scene: &Scene) -> Scene {
@@ -346,21 +393,19 @@ fn catches(cases: Vec<Case>) {
         explore(&sound(&case.scene), STATES_MAX)
             .unwrap_or_else(|broken| panic!("{} breaks without being wrong: {broken}", case.id));
         let study = case.study_steps.map_or_else(|| "-".to_owned(), |steps| steps.to_string());
-        write!(
+        let alone = caught(&Scene { ledger_only: true, ..case.scene });
+        assert_eq!(alone.broken.name, case.by_ledger, "{}: {alone}", case.id);
+        writeln!(
             table,
-            "{:10} {:2} steps (study: {study:>2})  {} in {} states",
+            "{:12} {:2} steps (study: {study:>2})  {} in {} states; the Ledger: {} after {}",
             case.id,
             found.trace.len(),
             found.broken.name,
-            found.states
+            found.states,
+            alone.broken.name,
+            alone.trace.len()
         )
         .unwrap();
-        if case.loses {
-            let late = caught(&Scene { watch_windows: false, ..case.scene });
-            assert_eq!(late.broken.name, promise::NOTHING_LOST, "{}: {late}", case.id);
-            write!(table, "; {} after {}", late.broken.name, late.trace.len()).unwrap();
-        }
-        table.push('\n');
     }
     println!("{table}");
 }
@@ -375,6 +420,7 @@ fn wrong_claims_are_caught() {
 #[test]
 fn wrong_prunes_are_caught() {
     catches(ring());
+    catches(locks());
 }
 
 /// H14, H27, H28, H59: the wrong ways with history.

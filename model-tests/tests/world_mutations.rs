@@ -1,5 +1,5 @@
 //! The harness is tested too: each way of being wrong is seen by name, and the same history is
-//! right without it (DESIGN section 4).
+//! right without it.
 #![allow(clippy::unwrap_used)]
 
 mod world_common;

@@ -1,4 +1,4 @@
--- Writes the state 'pruned' over 'sealed' in the {ring} ring (DESIGN law 6).
+-- Writes the state 'pruned' over 'sealed' in the {ring} ring (law 6 of docs/LAWS.md).
 --
 -- $1 int: the slot.
 -- Columns: exact boolean: the slot was there, and sealed.

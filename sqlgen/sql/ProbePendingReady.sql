@@ -1,5 +1,5 @@
 -- Looks for a ready row of the slot that no evidence of the slot covers, whatever generation it
--- bears (WATERMARK G5): each gap of each lane's evidence is one probe, so the cost follows lanes and
+-- bears (docs/VISIBILITY.md, G5): each gap of each lane's evidence is one probe, so the cost follows lanes and
 -- gaps, not rows. Under ExcludeWriters a miss stays a miss.
 --
 -- Columns: held_by bigint or NULL: the smallest such position.

@@ -106,7 +106,7 @@ impl Machine for Claim {
 
     fn start(&mut self) -> Turn<ClaimOutcome> {
         // The lock is a statement of its own, so that the claim's snapshot is younger than it; the
-        // position is read before the transaction has an id (DESIGN 5a).
+        // position is read before the transaction has an id (docs/LAWS.md, 5a).
         Turn::Last(vec![
             Step::LockLane { lane: self.lane },
             Step::ReadPosition,

@@ -50,7 +50,7 @@ fn window_after(script: Script) -> Window {
     }
 }
 
-/// DESIGN 5a: the lock in a statement of its own, the position before the transaction has an id,
+/// docs/LAWS.md 5a: the lock in a statement of its own, the position before the transaction has an id,
 /// the id after the claim; all in one flush.
 #[test]
 fn a_claim_is_one_flush() {

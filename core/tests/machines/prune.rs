@@ -185,7 +185,7 @@ fn missing_bodies_are_reported_and_nothing_moves() {
     );
 }
 
-/// R032-06, DESIGN 3: COMMIT is withheld until both readings agree, each of them.
+/// R032-06: COMMIT is withheld until both readings agree, each of them.
 #[test]
 fn readings_that_disagree_are_a_fault() {
     let cases = [

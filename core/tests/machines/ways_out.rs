@@ -171,7 +171,7 @@ fn a_failure_is_retried_until_its_attempts_are_used_up() {
     assert_eq!(Finished::failed_for_good(&job, b"no").ending, Ending::Failed { error: error() });
 }
 
-/// DESIGN 8: no error text keeps a terminal fact from being stored.
+/// No error text keeps a terminal fact from being stored.
 #[test]
 fn any_error_text_is_made_storable() {
     let job = claimed_job(receipt(4096, 1), 3, BodyTraits::default());

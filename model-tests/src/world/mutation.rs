@@ -1,4 +1,4 @@
-//! Ways of being wrong on purpose: the harness must catch each (DESIGN section 4).
+//! Ways of being wrong on purpose: the harness must catch each.
 
 use awa_core::{Gate, Reply, Step};
 

@@ -43,6 +43,7 @@ impl Scene {
             | Twist::CursorOnly
             | Twist::PositionKept
             | Twist::NobodyShutOut
+            | Twist::PollForgets
             | Twist::ShutsClaimsFirst
             | Twist::WindowOutlivesConnection => actor.window(lane).clone(),
         }

@@ -261,6 +261,7 @@ impl Scene {
                     Twist::None
                     | Twist::PositionKept
                     | Twist::NobodyShutOut
+                    | Twist::PollForgets
                     | Twist::ShutsClaimsFirst
                     | Twist::WindowOutlivesConnection => window.clone(),
                 };
@@ -272,7 +273,7 @@ impl Scene {
                 state.actors[actor].cursor = reaches(state.actors[actor].cursor, jobs);
             }
             (Some(Task::Poll { lane }), Outcome::Poll(Ok(polled)))
-                if !polled.holding.contains(&LaneId(lane)) =>
+                if !polled.holding.contains(&LaneId(lane)) || self.twist == Twist::PollForgets =>
             {
                 // As the worker does it.
                 let window = state.actors[actor].window(lane);

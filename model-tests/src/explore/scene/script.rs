@@ -92,6 +92,8 @@ pub enum Twist {
     CursorOnly,
     /// Evidence covers what lies between two claimed positions, settled or not.
     CoversUnsettled,
+    /// A poll moves the window of a lane that holds something.
+    PollForgets,
     /// B2: a producer keeps a position for its next transaction, as a sequence's cache would.
     PositionKept,
     /// B10: prune shuts nobody out; only `TRUNCATE` itself waits for who is there.
