@@ -149,7 +149,9 @@ impl Client {
         loop {
             match session.run(machine.clone()).await? {
                 Ok(outcome) => return Ok(outcome),
-                Err(refusal) if tried == TRIES => return Err(Error::refused("run it again and again", refusal)),
+                Err(refusal) if tried == TRIES => {
+                    return Err(Error::refused("run it again and again", refusal));
+                }
                 Err(refusal) => {
                     tracing::debug!(%refusal, tried, "trying again");
                     tried += 1;

@@ -123,9 +123,7 @@ impl Job {
     pub fn run_at(mut self, at: SystemTime) -> Self {
         let us = match at.duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
-            Err(before) => {
-                i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |us| -us)
-            }
+            Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |us| -us),
         };
         self.due = Due::At(Instant::from_unix_us(us));
         self

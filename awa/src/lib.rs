@@ -21,8 +21,8 @@ pub use awa_driver::core::machine::rollup::RollupOutcome;
 pub use awa_driver::core::machine::rotate::RotateOutcome;
 pub use awa_driver::core::runtime::policy::RingReport;
 pub use awa_driver::core::{
-    Instant, JobId, JobRow, JobState, Kind, ListFilter, QueueCounts, QueueName, Ring, RingView, Slot,
-    SlotLoad, SlotState, TerminalFilter, UserError, json, limits,
+    Instant, JobId, JobRow, JobState, Kind, ListFilter, QueueCounts, QueueName, Ring, RingView,
+    Slot, SlotLoad, SlotState, TerminalFilter, UserError, json, limits,
 };
 pub use awa_driver::tokio_postgres;
 pub use awa_driver::{Error, Migrated, Mismatch, migration_script};

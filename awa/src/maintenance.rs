@@ -9,12 +9,12 @@ use awa_driver::Error;
 use awa_driver::core::machine::prune::PruneOutcome;
 use awa_driver::core::machine::rollup::RollupOutcome;
 use awa_driver::core::machine::rotate::RotateOutcome;
+use awa_driver::core::rules::Floor;
 use awa_driver::core::runtime::duties::{Duties, DutiesConfig, Duty, DutyReport};
 use awa_driver::core::runtime::leader::{Election, ElectionAction, ElectionConfig};
 use awa_driver::core::runtime::policy::{
     HeldReason, RingAction, RingObservation, RingPolicy, RingPolicyConfig, RingReport,
 };
-use awa_driver::core::rules::Floor;
 use awa_driver::core::{Instant, Ring, Segment, limits};
 use awa_driver::leadership::Leadership;
 use tokio::sync::watch;

@@ -80,7 +80,10 @@ async fn a_prune_that_dies_leaves_the_old_or_the_new_state() {
                 assert_eq!(after, before, "turn {at}");
                 let again = client.prune_oldest(Duration::from_secs(3600)).await.unwrap();
                 assert!(
-                    matches!(again, PruneOutcome::Pruned { carried_failed_rows: 3, folded_other: 2, .. }),
+                    matches!(
+                        again,
+                        PruneOutcome::Pruned { carried_failed_rows: 3, folded_other: 2, .. }
+                    ),
                     "turn {at}: {again}"
                 );
             }
@@ -139,7 +142,8 @@ async fn a_rotation_waits_for_a_carry() {
         bench.fail(1).await;
         bench.client.rotate(Ring::Queue).await.unwrap();
         let rotating = Arc::new(std::sync::Mutex::new(None));
-        let (client, slot, schema) = (bench.client.clone(), Arc::clone(&rotating), bench.schema.clone());
+        let (client, slot, schema) =
+            (bench.client.clone(), Arc::clone(&rotating), bench.schema.clone());
         let watcher = Arc::new(common::connect().await);
         let interrupt: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
             let client = client.clone();
@@ -160,7 +164,10 @@ async fn a_rotation_waits_for_a_carry() {
         let machine = Prune::oldest(Ring::Queue, Floor::DEFAULT);
         let outcome = bench.client.run(Interrupted { machine, at, turn: 0, interrupt }).await;
         let outcome = outcome.unwrap().unwrap();
-        assert!(matches!(outcome, PruneOutcome::Pruned { carried_failed_rows: 1, .. }), "{outcome}");
+        assert!(
+            matches!(outcome, PruneOutcome::Pruned { carried_failed_rows: 1, .. }),
+            "{outcome}"
+        );
         let task = rotating.lock().unwrap().take().unwrap();
         task.await.unwrap();
         assert_eq!(bench.number("select ready_slot from S.done_entries").await, 1, "turn {at}");

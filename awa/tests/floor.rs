@@ -103,7 +103,11 @@ async fn any_floor_is_safe() {
     bench.fail(4).await;
     assert_eq!(wrap(&bench, FOR_EVER).await, (4, 0, 0));
     assert_eq!(wrap(&bench, Duration::from_secs(u64::MAX)).await, (4, 0, 0));
-    assert_eq!(wrap(&bench, Duration::from_millis(999)).await, (0, 4, 0), "less than a second is zero");
+    assert_eq!(
+        wrap(&bench, Duration::from_millis(999)).await,
+        (0, 4, 0),
+        "less than a second is zero"
+    );
     let counts = bench.client.counts("q").await.unwrap();
     assert_eq!((counts.failed, counts.pruned_failed, counts.total()), (0, 4, 4));
 }
@@ -166,7 +170,9 @@ async fn failures_go_round_and_round() {
         let counts = bench.client.counts("q").await.unwrap();
         assert_eq!(counts.total() + discarded, 10, "{counts:?}");
     }
-    let left = bench.number("select count(distinct job_id) from S.done_entries where args is not null").await;
+    let left = bench
+        .number("select count(distinct job_id) from S.done_entries where args is not null")
+        .await;
     let rows = bench.number("select count(*) from S.done_entries where state = 'failed'").await;
     assert_eq!((left, rows), (3, 3));
     bench.client.rebuild_counts().await.unwrap();
@@ -182,9 +188,7 @@ async fn a_lost_body_is_a_fault_and_not_an_invention() {
     bench.client.rotate(Ring::Queue).await.unwrap();
     bench.fail(1).await;
     bench.client.rotate(Ring::Queue).await.unwrap();
-    bench
-        .execute(&format!("delete from S.ready_entries where job_id = {}", failed[0].0))
-        .await;
+    bench.execute(&format!("delete from S.ready_entries where job_id = {}", failed[0].0)).await;
     let outcome = bench.client.prune_oldest(HOUR).await.unwrap();
     assert!(matches!(outcome, PruneOutcome::Faulty { slot: awa::Slot(0), .. }), "{outcome}");
     let next = bench.client.prune(Ring::Queue, Some(awa::Slot(1)), HOUR).await.unwrap();
@@ -251,7 +255,8 @@ async fn an_older_binary_beside_ours_keeps_the_total() {
 #[test]
 fn the_model_and_its_twins_are_there() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let model = std::fs::read_to_string(root.join("correctness/storage/AwaShardedPrune.tla")).unwrap();
+    let model =
+        std::fs::read_to_string(root.join("correctness/storage/AwaShardedPrune.tla")).unwrap();
     assert!(model.contains("CarryForward"));
     assert!(root.join("correctness/storage/MAPPING.md").exists());
     let suite = std::fs::read_to_string(root.join("correctness/suite.json")).unwrap();

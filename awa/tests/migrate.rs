@@ -38,8 +38,7 @@ async fn a_cancelled_migration_strands_nothing() {
         let schema = schema.clone();
         async move { awa::migrate(url(), &schema).await }
     });
-    let held_by: i32 =
-        holding.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let held_by: i32 = holding.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let watcher = connect().await;
     let waits = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))";
     while watcher.query_one(waits, &[&held_by]).await.unwrap().get::<_, i64>(0) == 0 {
@@ -57,7 +56,9 @@ async fn a_cancelled_migration_strands_nothing() {
 async fn a_newer_schema_is_refused_before_anything_is_written() {
     let bench = Bench::new().await;
     bench
-        .execute("insert into S.schema_migrations (version, name, checksum) values (99, 'future', 'x')")
+        .execute(
+            "insert into S.schema_migrations (version, name, checksum) values (99, 'future', 'x')",
+        )
         .await;
     let connected = Client::connect(url(), &bench.schema).await.unwrap_err();
     let newer = Mismatch::SchemaNewer { schema: bench.schema.clone(), found: 99, known: 32 };
@@ -79,7 +80,10 @@ async fn a_schema_behind_is_said_to_be_and_migrates_additively() {
         )
         .await;
     let behind = Client::connect(url(), &bench.schema).await.unwrap_err();
-    assert!(matches!(behind.as_mismatch(), Some(Mismatch::SchemaOlder { found: 26, .. })), "{behind}");
+    assert!(
+        matches!(behind.as_mismatch(), Some(Mismatch::SchemaOlder { found: 26, .. })),
+        "{behind}"
+    );
     let done = awa::migrate(url(), &bench.schema).await.unwrap();
     assert_eq!((done.from, done.applied), (Some(26), vec![32]));
     assert_eq!(bench.client.counts("q").await.unwrap().failed, 2);
@@ -92,7 +96,10 @@ async fn an_altered_migration_is_refused() {
     let bench = Bench::new().await;
     bench.execute("update S.schema_migrations set checksum = 'other' where version = 26").await;
     let refused = awa::migrate(url(), &bench.schema).await.unwrap_err();
-    assert!(matches!(refused.as_mismatch(), Some(Mismatch::Checksum { version: 26, .. })), "{refused}");
+    assert!(
+        matches!(refused.as_mismatch(), Some(Mismatch::Checksum { version: 26, .. })),
+        "{refused}"
+    );
 }
 
 /// H55: two installations in one database; names that need quoting or are 63 bytes long. Each works
@@ -100,7 +107,8 @@ async fn an_altered_migration_is_refused() {
 #[tokio::test]
 async fn any_legal_schema_name_works_and_installations_do_not_meet() {
     let long = format!("{}é", "x".repeat(61));
-    let names = ["Ünïcode Schema", "we\"ird'; drop schema \"x\" --", "{schema}$awa0$\\", &long, "select"];
+    let names =
+        ["Ünïcode Schema", "we\"ird'; drop schema \"x\" --", "{schema}$awa0$\\", &long, "select"];
     for (i, name) in names.iter().enumerate() {
         let bench = Bench::in_schema(name).await;
         bench.enqueue(3).await;
@@ -117,7 +125,8 @@ async fn any_legal_schema_name_works_and_installations_do_not_meet() {
 /// H55: what PostgreSQL would cut or cannot hold is refused and named.
 #[tokio::test]
 async fn illegal_schema_names_are_refused() {
-    for (name, said) in [("", "schema must not be empty"), ("a\0b", "schema holds a NUL character")] {
+    for (name, said) in [("", "schema must not be empty"), ("a\0b", "schema holds a NUL character")]
+    {
         let refused = awa::migrate(url(), name).await.unwrap_err();
         assert_eq!(refused.to_string(), said);
     }

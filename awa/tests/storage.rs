@@ -58,8 +58,14 @@ async fn evidence_lies_with_the_body_and_receipts_with_the_claim() {
     let done = bench.finish(jobs.iter().map(Finished::completed).collect()).await;
     assert_eq!(done.closed.len(), 3);
     assert_eq!(bench.number("select count(*) from S.lease_claim_closure_batches_1").await, 2);
-    assert_eq!(bench.number("select sum(completed_count) from S.receipt_completion_batches_0").await, 2);
-    assert_eq!(bench.number("select sum(completed_count) from S.receipt_completion_batches_1").await, 1);
+    assert_eq!(
+        bench.number("select sum(completed_count) from S.receipt_completion_batches_0").await,
+        2
+    );
+    assert_eq!(
+        bench.number("select sum(completed_count) from S.receipt_completion_batches_1").await,
+        1
+    );
 }
 
 /// R026-12, R026-04, R026-05: successes write compact rows, no history of their own, no delta and no
@@ -121,9 +127,14 @@ async fn a_segment_is_reclaimed_whole() {
 
     bench.client.prune_oldest(Duration::ZERO).await.unwrap();
     for table in [
-        "ready_entries", "ready_tombstones", "ready_claim_attempt_batches", "done_entries",
-        "receipt_completion_batches", "receipt_completion_tombstones",
-        "queue_terminal_count_deltas", "queue_terminal_live_counts",
+        "ready_entries",
+        "ready_tombstones",
+        "ready_claim_attempt_batches",
+        "done_entries",
+        "receipt_completion_batches",
+        "receipt_completion_tombstones",
+        "queue_terminal_count_deltas",
+        "queue_terminal_live_counts",
     ] {
         assert_eq!(bench.number(&format!("select count(*) from S.{table}")).await, 0, "{table}");
     }
@@ -143,7 +154,9 @@ async fn a_receipt_closed_twice_closes_no_other() {
     let jobs = bench.claim(2).await;
     bench.finish(vec![Finished::completed(&jobs[0])]).await;
     bench
-        .execute("insert into S.lease_claim_closure_batches select * from S.lease_claim_closure_batches")
+        .execute(
+            "insert into S.lease_claim_closure_batches select * from S.lease_claim_closure_batches",
+        )
         .await;
     let sums = "select (select sum(n) from S.lease_claim_batches) - (select sum(n) from S.lease_claim_closure_batches)";
     assert_eq!(bench.number(sums).await, 0, "by sums nothing is open");
@@ -189,7 +202,8 @@ async fn a_producer_open_for_a_whole_wrap_loses_nothing() {
     let (jobs, _) = bench.claim_from(window, 10).await;
     assert_eq!(jobs.iter().map(|j| j.receipt.job).collect::<Vec<_>>(), [id]);
     bench.finish(jobs.iter().map(Finished::completed).collect()).await;
-    let outcome = bench.client.prune(Ring::Queue, Some(awa::Slot(0)), Duration::ZERO).await.unwrap();
+    let outcome =
+        bench.client.prune(Ring::Queue, Some(awa::Slot(0)), Duration::ZERO).await.unwrap();
     assert!(matches!(outcome, PruneOutcome::Pruned { folded_other: 2, .. }), "{outcome}");
     assert_eq!(bench.client.counts("q").await.unwrap().total(), 21);
 }

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use awa::core::{JobId, Ring, Slot};
-use awa::{CancelOutcome, Client, Kind, ListFilter, PruneOutcome, QueueName, RotateOutcome, TerminalFilter};
+use awa::{
+    CancelOutcome, Client, Kind, ListFilter, PruneOutcome, QueueName, RotateOutcome, TerminalFilter,
+};
 use serde_json::{Value, json};
 
 use crate::options::{Command, Explain, List, Options, Prune, Which};
@@ -246,4 +248,3 @@ async fn prune(place: &Place, options: &Prune) -> Done {
     place.say(&outcome.to_string(), &value);
     Ok(ExitCode::from(code))
 }
-

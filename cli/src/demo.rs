@@ -1,8 +1,8 @@
 //! The demo: the whole life of a few thousand jobs on a real server, told as it happens.
 
 pub(crate) mod handlers;
-pub(crate) mod shipped;
 mod play;
 mod scene;
+pub(crate) mod shipped;
 
 pub(crate) use play::play;

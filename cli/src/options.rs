@@ -8,8 +8,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A job queue that lives inside the PostgreSQL a service already runs.
 #[derive(Debug, Parser)]
-#[command(name = "awa", version, after_help = "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not allowed \
-in this state, nothing changed; 4 no such job; 65 malformed input, nothing written.")]
+#[command(
+    name = "awa",
+    version,
+    after_help = "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not allowed \
+in this state, nothing changed; 4 no such job; 65 malformed input, nothing written."
+)]
 pub(crate) struct Options {
     /// Where the database is: `postgresql://..` or `key=value ..`; else $DATABASE_URL.
     #[arg(long, global = true, value_name = "URL")]

@@ -376,4 +376,3 @@ pub struct TerminalSurvey {
     /// Compact successes, those hidden by a delete left out.
     pub compact: i64,
 }
-

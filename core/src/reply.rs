@@ -4,7 +4,10 @@
 use alloc::vec::Vec;
 
 use crate::ids::{JobId, LaneId, LaneSeq, ReceiptId, Xid};
-use crate::job::{ClaimedJob, JobRow, Lane, Location, OverdueAttempt, QueueCounts, SlotLoad, TerminalRef, TerminalSurvey};
+use crate::job::{
+    ClaimedJob, JobRow, Lane, Location, OverdueAttempt, QueueCounts, SlotLoad, TerminalRef,
+    TerminalSurvey,
+};
 use crate::ring::{RingView, Segment, Slot};
 use crate::time::Instant;
 use crate::visibility::Snapshot;

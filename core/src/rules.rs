@@ -117,7 +117,11 @@ pub const fn backoff(failed: Attempt) -> Span {
 
 /// Whether the attempt that failed was the last (H18, H20).
 #[must_use]
-pub const fn after_failure(failed: Attempt, max_attempts: i16, delay: Option<Span>) -> AfterFailure {
+pub const fn after_failure(
+    failed: Attempt,
+    max_attempts: i16,
+    delay: Option<Span>,
+) -> AfterFailure {
     if failed.0 >= max_attempts || failed.0 == ATTEMPTS_MAX {
         return AfterFailure::Terminal;
     }

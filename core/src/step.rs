@@ -105,13 +105,7 @@ pub enum Step {
     /// Take unclaimed visible rows above the window's low bound in lane order, up to `limit` rows or
     /// `bytes_max` bytes of args, and write their evidence and receipts (`R026-05`, `R026-09`).
     /// An empty claim writes nothing. `Claimed`.
-    ClaimReady {
-        lane: LaneId,
-        window: Window,
-        limit: u16,
-        bytes_max: i64,
-        deadline: Option<Span>,
-    },
+    ClaimReady { lane: LaneId, window: Window, limit: u16, bytes_max: i64, deadline: Option<Span> },
     /// The id that this transaction was given, if it was. `OwnXid`.
     ReadOwnXid,
     /// Which of these lanes hold an unclaimed visible row above their window's low bound: one
@@ -272,7 +266,10 @@ impl fmt::Display for Step {
                 write!(f, "keep writers out of {slot}, waiting {timeout_ms} ms at most")
             }
             Self::Exclude { ring, slot, timeout_ms } => {
-                write!(f, "keep everyone out of {slot} of the {ring} ring, waiting {timeout_ms} ms at most")
+                write!(
+                    f,
+                    "keep everyone out of {slot} of the {ring} ring, waiting {timeout_ms} ms at most"
+                )
             }
             Self::Probe { gate } => write!(f, "probe for {gate}"),
             Self::SurveyTerminal { slot, cutoff } => {
@@ -294,7 +291,10 @@ impl fmt::Display for Step {
             }
             Self::FindDeltas => f.write_str("find slots with pending deltas"),
             Self::ExcludeDeltas { slot, timeout_ms } => {
-                write!(f, "keep everyone out of the deltas of {slot}, waiting {timeout_ms} ms at most")
+                write!(
+                    f,
+                    "keep everyone out of the deltas of {slot}, waiting {timeout_ms} ms at most"
+                )
             }
             Self::FoldDeltas { slot } => write!(f, "fold the deltas of {slot}"),
             Self::TruncateDeltas { slot } => write!(f, "truncate the deltas of {slot}"),
@@ -306,7 +306,9 @@ impl fmt::Display for Step {
             Self::SetTrust { trusted: false } => f.write_str("distrust the counters"),
             Self::ReadCounts { queue } => write!(f, "count queue {queue}"),
             Self::ReadPrunedFailed { queue } => write!(f, "read pruned failures of queue {queue}"),
-            Self::DeclareQueue { queue, shards } => write!(f, "declare queue {queue} with {shards} shards"),
+            Self::DeclareQueue { queue, shards } => {
+                write!(f, "declare queue {queue} with {shards} shards")
+            }
             Self::FindLanes { queue } => write!(f, "find the lanes of queue {queue}"),
             Self::EnqueueReady { jobs } => write!(f, "enqueue {} jobs", jobs.len()),
             Self::ReadCursor => f.write_str("read the cursor"),

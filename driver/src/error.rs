@@ -103,10 +103,9 @@ impl Error {
             Kind::Postgres { source, .. } => {
                 source.is_closed() || source.as_db_error().is_none() || is_shutdown(source)
             }
-            Kind::Fault { .. }
-            | Kind::User(_)
-            | Kind::Installation(_)
-            | Kind::Refused { .. } => false,
+            Kind::Fault { .. } | Kind::User(_) | Kind::Installation(_) | Kind::Refused { .. } => {
+                false
+            }
         }
     }
 
@@ -146,10 +145,9 @@ impl Error {
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match &*self.0 {
             Kind::Postgres { source, .. } | Kind::Unknown { source, .. } => source.code(),
-            Kind::Fault { .. }
-            | Kind::User(_)
-            | Kind::Installation(_)
-            | Kind::Refused { .. } => None,
+            Kind::Fault { .. } | Kind::User(_) | Kind::Installation(_) | Kind::Refused { .. } => {
+                None
+            }
         }
     }
 }

@@ -36,7 +36,8 @@ impl Connector {
             let (config, tls) = (Arc::clone(&config), tls.clone());
             Box::pin(async move {
                 let connected = config.connect(tls).await;
-                let (client, mut connection) = connected.map_err(|e| Error::postgres("connect", e))?;
+                let (client, mut connection) =
+                    connected.map_err(|e| Error::postgres("connect", e))?;
                 tokio::spawn(async move {
                     loop {
                         match std::future::poll_fn(|cx| connection.poll_message(cx)).await {

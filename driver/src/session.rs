@@ -119,7 +119,12 @@ impl Session {
         }
     }
 
-    async fn flush(&mut self, steps: &[Step], begin: bool, commit: bool) -> Result<Flushed, Broken> {
+    async fn flush(
+        &mut self,
+        steps: &[Step],
+        begin: bool,
+        commit: bool,
+    ) -> Result<Flushed, Broken> {
         let prepared = match self.statements {
             Statements::Named => Prepared::Named(&mut self.named),
             Statements::Unnamed => Prepared::Unnamed(&self.types),

@@ -15,6 +15,7 @@ mod play;
 pub mod random;
 pub mod scenario;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use awa_core::{Fault, Instant, Machine, Refusal, Reply, Span, Step};
@@ -125,4 +126,31 @@ pub trait Storage {
     /// A narrow failure that no attempt left, at this place: an orphan (H30), or one that stands
     /// where a carry wants to go (H31).
     fn plant_failure(&mut self, at: awa_core::Segment, lane: awa_core::LaneId, seq: i64, job: i64);
+}
+
+/// A dump with pending deltas added up by what they count: one statement may write one or several.
+#[must_use]
+pub fn comparable(dump: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    for line in dump.lines() {
+        let delta = line.strip_prefix("queue_terminal_count_deltas: ").and_then(|columns| {
+            let (mut key, mut delta) = (Vec::new(), None);
+            for column in columns.split(' ') {
+                match column.strip_prefix("delta=") {
+                    Some(n) => delta = n.parse::<i64>().ok(),
+                    None => key.push(column),
+                }
+            }
+            delta.map(|n| (key.join(" "), n))
+        });
+        match delta {
+            Some((key, n)) => *sums.entry(key).or_default() += n,
+            None => lines.push(line.to_owned()),
+        }
+    }
+    let sums = sums.into_iter().filter(|(_, n)| *n != 0);
+    lines.extend(sums.map(|(key, n)| format!("queue_terminal_count_deltas: {key} sum={n}")));
+    lines.sort();
+    lines.join("\n") + "\n"
 }

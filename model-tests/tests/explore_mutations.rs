@@ -127,7 +127,7 @@ fn other_claims() -> Vec<Case> {
             wrong: "a poll moves the window of a lane that holds something",
             scene: Scene {
                 twist: Twist::PollForgets,
-                ..visibility(&[&[Task::Poll { lane: 1 }, CLAIM]])
+                ..visibility(&[&[CLAIM, Task::Poll { lane: 1 }]])
             },
             breaks: invariant::NOTHING_PASSED_OVER,
             by_ledger: promise::NOTHING_LOST,

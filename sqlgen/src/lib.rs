@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use awa_core::{SchemaName, Step};
 pub use param::{Json, Params, Timestamptz};
-pub use session::BEGIN;
 pub use registry::{Child, TABLES, Table};
+pub use session::BEGIN;
 pub use template::Template;
 
 /// What to send for one step.

@@ -58,7 +58,12 @@ impl Cached {
     }
 
     /// A statement that names the children of one slot.
-    pub(crate) fn bind_slot(&self, named: Named, slot: awa_core::Slot, params: Params) -> Statement {
+    pub(crate) fn bind_slot(
+        &self,
+        named: Named,
+        slot: awa_core::Slot,
+        params: Params,
+    ) -> Statement {
         Statement {
             sql: Arc::from(named.1.spell(&self.schema, Some(slot.0))),
             mode: Mode::Bind(params),
@@ -75,7 +80,9 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
         Step::LockRing { ring } => rings::lock_ring(sql, *ring),
         Step::ObserveRing { ring } => rings::observe_ring(sql, *ring),
         Step::LockSlot { ring, slot } => rings::lock_slot(sql, *ring, *slot),
-        Step::ExcludeWriters { slot, timeout_ms } => rings::exclude_writers(sql, *slot, *timeout_ms),
+        Step::ExcludeWriters { slot, timeout_ms } => {
+            rings::exclude_writers(sql, *slot, *timeout_ms)
+        }
         Step::Exclude { ring, slot, timeout_ms } => rings::exclude(sql, *ring, *slot, *timeout_ms),
         Step::Probe { gate } => rings::probe(sql, *gate),
         Step::SurveyTerminal { slot, cutoff } => rings::survey_terminal(sql, *slot, *cutoff),
@@ -86,7 +93,9 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
         Step::Rotate { ring, seal, open } => rings::rotate(sql, *ring, *seal, *open),
         Step::ObserveLoads { ring, cutoff } => rings::observe_loads(sql, *ring, *cutoff),
         Step::FindDeltas => counters::find_deltas(sql),
-        Step::ExcludeDeltas { slot, timeout_ms } => counters::exclude_deltas(sql, *slot, *timeout_ms),
+        Step::ExcludeDeltas { slot, timeout_ms } => {
+            counters::exclude_deltas(sql, *slot, *timeout_ms)
+        }
         Step::FoldDeltas { slot } => counters::fold_deltas(sql, *slot),
         Step::TruncateDeltas { slot } => counters::truncate_deltas(sql, *slot),
         Step::ExcludeCounters { timeout_ms } => counters::exclude_counters(sql, *timeout_ms),

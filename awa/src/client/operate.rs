@@ -10,16 +10,16 @@ use awa_driver::core::machine::promote::{Promote, Promoted};
 use awa_driver::core::machine::prune::{Prune, PruneOutcome};
 use awa_driver::core::machine::read::{CountQueue, ListJobs, LoadJob, MeasureRing, ObserveRing};
 use awa_driver::core::machine::rebuild::{Rebuild, Rebuilt};
+use awa_driver::core::machine::rescue::{Rescue, Rescued};
 use awa_driver::core::machine::retry::{
     DiscardFailed, DiscardOutcome, RetryFailed, RetryFailedOutcome,
 };
-use awa_driver::core::machine::rescue::{Rescue, Rescued};
 use awa_driver::core::machine::rollup::{FindRollups, Rollup, RollupOutcome, RollupPlan};
 use awa_driver::core::machine::rotate::{Rotate, RotateOutcome};
 use awa_driver::core::rules::Floor;
 use awa_driver::core::{
-    Instant, JobId, JobRow, Kind, ListFilter, QueueCounts, QueueName, Ring, RingView, Segment, Slot,
-    SlotLoad, TerminalFilter, UserError,
+    Instant, JobId, JobRow, Kind, ListFilter, QueueCounts, QueueName, Ring, RingView, Segment,
+    Slot, SlotLoad, TerminalFilter, UserError,
 };
 
 use crate::client::Client;

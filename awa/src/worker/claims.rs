@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use awa_driver::{Era, Error};
 use awa_driver::core::machine::claim::{Claim, ClaimOutcome};
 use awa_driver::core::machine::poll::{PollLanes, Polled};
 use awa_driver::core::runtime::scheduler::{
-    Claimed, Destiny, LaneSpec, QueueNo, QueueSpec, Scheduler, SchedulerAction, SchedulerConfig, Wake,
+    Claimed, Destiny, LaneSpec, QueueNo, QueueSpec, Scheduler, SchedulerAction, SchedulerConfig,
+    Wake,
 };
 use awa_driver::core::{ClaimedJob, LaneId, QueueName, Refusal, Window, limits};
+use awa_driver::{Era, Error};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -47,7 +48,9 @@ enum Done {
         begun: tokio::time::Instant,
         result: Result<(Era, ClaimOutcome), Error>,
     },
-    Poll { result: Result<PollDone, Error> },
+    Poll {
+        result: Result<PollDone, Error>,
+    },
 }
 
 /// A poll that got an answer.
@@ -283,9 +286,8 @@ impl Claimer {
     fn poll(&mut self, queues: &[QueueNo]) {
         let lanes = queues.iter().filter_map(|q| self.lanes_of.get(q.0)).flatten();
         let idle = lanes.filter(|lane| !self.busy.contains(lane));
-        let known: Vec<_> = idle
-            .map(|lane| (*lane, self.windows.get(lane).cloned().unwrap_or_default()))
-            .collect();
+        let known: Vec<_> =
+            idle.map(|lane| (*lane, self.windows.get(lane).cloned().unwrap_or_default())).collect();
         let client = self.plan.client.clone();
         self.talking.spawn(async move {
             let poll = async {

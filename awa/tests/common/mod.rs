@@ -88,7 +88,10 @@ impl Bench {
 
     /// The lane of `q` with priority 2.
     pub async fn lane(&self) -> LaneId {
-        LaneId(self.number("select lane_id from S.queue_lanes where queue = 'q' and priority = 2").await)
+        LaneId(
+            self.number("select lane_id from S.queue_lanes where queue = 'q' and priority = 2")
+                .await,
+        )
     }
 
     /// Claims up to `limit` jobs of the lane, with a window of no memory.

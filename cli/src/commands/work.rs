@@ -127,7 +127,8 @@ async fn run(exec: &str, attempt: &Attempt) -> Result<(), Failure> {
     if status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&said[said.len().saturating_sub(STDERR_BYTES_MAX)..]).into_owned();
+    let said =
+        String::from_utf8_lossy(&said[said.len().saturating_sub(STDERR_BYTES_MAX)..]).into_owned();
     let error = format!("the command ended with {status}: {}", said.trim_end());
     if status.code() == Some(TRY_AGAIN) {
         Err(Failure::retry(error))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use awa::core::Instant;
 use awa::{
-    Attempt, Client, Failure, Job, JobState, ListFilter, PruneOutcome, QueueCounts, QueueName, Ring,
-    RotateOutcome, Worker, WorkerStats,
+    Attempt, Client, Failure, Job, JobState, ListFilter, PruneOutcome, QueueCounts, QueueName,
+    Ring, RotateOutcome, Worker, WorkerStats,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -249,11 +249,18 @@ fn worker(client: &Client, fix: Fix) -> Result<Worker, Failed> {
         // The fixed handlers take what the old ones choked on.
         (Ok(()) | Err(_), _) => Ok(()),
     };
-    let mut worker = Worker::new(client.clone())
-        .maintenance(None)
-        .handler("digest", move |_: Attempt, args: Digest| async move { judge(handlers::digest(&args)) })
-        .handler("parse", move |_: Attempt, args: Parse| async move { judge(handlers::parse(&args)) })
-        .handler("render", move |_: Attempt, args: Render| async move { judge(handlers::render(&args)) });
+    let mut worker =
+        Worker::new(client.clone())
+            .maintenance(None)
+            .handler("digest", move |_: Attempt, args: Digest| async move {
+                judge(handlers::digest(&args))
+            })
+            .handler("parse", move |_: Attempt, args: Parse| async move {
+                judge(handlers::parse(&args))
+            })
+            .handler("render", move |_: Attempt, args: Render| async move {
+                judge(handlers::render(&args))
+            });
     for queue in QUEUES {
         worker = worker.queue(queue, 64)?;
     }

@@ -215,7 +215,14 @@ mod tests {
     fn load(slot: i32, bytes: i64, has_rows: bool, has_droppable: bool) -> SlotLoad {
         let carried_hint = i64::from(has_rows && !has_droppable);
         let (droppable_hint, newest_fact_at) = (0, None);
-        SlotLoad { slot: Slot(slot), bytes, has_droppable, droppable_hint, carried_hint, newest_fact_at }
+        SlotLoad {
+            slot: Slot(slot),
+            bytes,
+            has_droppable,
+            droppable_hint,
+            carried_hint,
+            newest_fact_at,
+        }
     }
 
     fn sixteen() -> RingView {

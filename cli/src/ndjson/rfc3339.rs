@@ -168,10 +168,21 @@ mod tests {
 
     #[test]
     fn what_is_formatted_parses_to_the_same() {
-        for us in [0, -1, 1, 951_782_399_999_999, 951_782_400_000_000, 4_102_444_800_000_000, -62_135_596_800_000_000] {
+        for us in [
+            0,
+            -1,
+            1,
+            951_782_399_999_999,
+            951_782_400_000_000,
+            4_102_444_800_000_000,
+            -62_135_596_800_000_000,
+        ] {
             let at = Instant::from_unix_us(us);
             assert_eq!(parse(&format(at)), Some(at), "{}", format(at));
         }
-        assert_eq!(format(Instant::from_unix_us(1_796_000_000_500_000)), "2026-11-30T00:53:20.500000Z");
+        assert_eq!(
+            format(Instant::from_unix_us(1_796_000_000_500_000)),
+            "2026-11-30T00:53:20.500000Z"
+        );
     }
 }

@@ -85,7 +85,12 @@ fn act(scene: &Scene, before: &State, a: u8, after: &State) -> String {
         (None, Task::Replicate) => "a standby has replayed all this".to_owned(),
         (None, Task::FailOver) => "the standby takes over".to_owned(),
         (None, _) if after.world.is_open(s) => "hears that its COMMIT came through".to_owned(),
-        (None, _) => "ends its transaction".to_owned(),
+        (None, _) => {
+            let mut undone = before.world.clone();
+            undone.crash(s);
+            let left_no_trace = undone == after.world;
+            if left_no_trace { "ROLLBACK, or nothing to commit" } else { "COMMIT" }.to_owned()
+        }
     }
 }
 
