@@ -2,9 +2,9 @@
 
 use awa_core::rules::Cutoff;
 use awa_core::{
-    BatchId, Ending, Exit, Gate, Instant, JobId, JobState, Kind, LaneId, LaneSeq, ListFilter, NewJob,
-    QueueName, Receipt, Ring, RunLease, Sample, Segment, Slot, Snapshot, Span, Step, TerminalFilter,
-    TerminalRef, UserError, Window, Xid,
+    BatchId, Ending, Exit, Gate, Instant, JobId, JobState, Kind, LaneId, LaneSeq, ListFilter,
+    NewJob, QueueName, Receipt, Ring, RunLease, Sample, Segment, Slot, Snapshot, Span, Step,
+    TerminalFilter, TerminalRef, UserError, Window, Xid,
 };
 
 /// Every step at least once, with arguments that reach each of its spellings.
@@ -146,9 +146,11 @@ fn operators() -> Result<Vec<Step>, UserError> {
         Step::HideCompleted { slot: SLOT, lane: LANE, lane_seq: SEQ },
         Step::LoadJob { job: JobId(7) },
     ];
-    steps.extend(
-        filters.map(|filter| Step::MatchTerminal { filter, after: Some(JobId(3)), limit: 100 }),
-    );
+    steps.extend(filters.map(|filter| Step::MatchTerminal {
+        filter,
+        after: Some(JobId(3)),
+        limit: 100,
+    }));
     steps.extend(JobState::ALL.map(|state| Step::ListJobs {
         filter: ListFilter {
             queue: Some(queue.clone()),

@@ -87,8 +87,17 @@ fn an_oracle_never_sees_sql() {
 #[test]
 fn core_knows_no_clock_no_chance_no_sql() {
     let banned = [
-        "std::", "HashMap", "HashSet", "SystemTime", "rand::", "async fn", "ready_entries",
-        "done_entries", "select ", "insert into", "queue_ring_state",
+        "std::",
+        "HashMap",
+        "HashSet",
+        "SystemTime",
+        "rand::",
+        "async fn",
+        "ready_entries",
+        "done_entries",
+        "select ",
+        "insert into",
+        "queue_ring_state",
     ];
     for file in sources(&root().join("core/src"), "rs") {
         let text = fs::read_to_string(&file).unwrap();
@@ -109,7 +118,14 @@ fn sql_stands_only_in_sql_files() {
             let shipped = text.split("#[cfg(test)]").next().unwrap();
             for line in shipped.lines().filter(|l| !l.trim_start().starts_with("//")) {
                 let lower = line.to_lowercase();
-                for word in ["\"select ", "\"insert ", "\"delete from", "\"update ", "\"with ", "\"lock table"] {
+                for word in [
+                    "\"select ",
+                    "\"insert ",
+                    "\"delete from",
+                    "\"update ",
+                    "\"with ",
+                    "\"lock table",
+                ] {
                     assert!(!lower.contains(word), "{}: {line}", file.display());
                 }
             }
@@ -140,7 +156,9 @@ fn a_step_has_one_name_in_all_its_homes() {
     for file in &files {
         // A step may have a second spelling: for one row, or for rings that carry nothing.
         let spellings = ["", "One", "Transient"];
-        let known = steps.iter().any(|s| file.strip_prefix(s.as_str()).is_some_and(|rest| spellings.contains(&rest)));
+        let known = steps
+            .iter()
+            .any(|s| file.strip_prefix(s.as_str()).is_some_and(|rest| spellings.contains(&rest)));
         assert!(known, "sqlgen/sql/{file}.sql belongs to no step");
     }
     let world: String = sources(&root().join("model-tests/src/world"), "rs")
@@ -152,7 +170,8 @@ fn a_step_has_one_name_in_all_its_homes() {
         assert!(world.contains(&format!("Step::{step}")), "World does not apply {step}");
     }
     let mapping = fs::read_to_string(root().join("correctness/storage/MAPPING.md")).unwrap();
-    for step in ["Rotate", "CarryForward", "FoldRollup", "Truncate", "FoldDeltas", "RetryTerminal"] {
+    for step in ["Rotate", "CarryForward", "FoldRollup", "Truncate", "FoldDeltas", "RetryTerminal"]
+    {
         assert!(mapping.contains(step), "MAPPING.md does not say what {step} is in the model");
     }
 }
@@ -206,7 +225,8 @@ fn citations() -> BTreeMap<String, Vec<String>> {
 
 fn is_citation(word: &str) -> bool {
     let requirement = word.len() == 7 && (word.starts_with("R026-") || word.starts_with("R032-"));
-    let hazard = word.len() == 3 && word.starts_with('H') && word[1..].chars().all(|c| c.is_ascii_digit());
+    let hazard =
+        word.len() == 3 && word.starts_with('H') && word[1..].chars().all(|c| c.is_ascii_digit());
     requirement || hazard
 }
 
@@ -217,7 +237,8 @@ fn every_requirement_and_hazard_has_a_test_that_cites_it() {
         .iter()
         .flat_map(|(record, numbers)| numbers.iter().map(move |n| format!("{record}-{n:02}")));
     let hazards = HAZARDS.iter().map(|n| format!("H{n:02}"));
-    let missing: Vec<_> = requirements.chain(hazards).filter(|id| !cited.contains_key(id)).collect();
+    let missing: Vec<_> =
+        requirements.chain(hazards).filter(|id| !cited.contains_key(id)).collect();
     assert!(missing.is_empty(), "no test cites {missing:?}");
 }
 
@@ -234,7 +255,8 @@ fn the_book_of_limits_is_the_schema_too() {
     let schema = fs::read_to_string(root().join("migrations/sql/v026.sql")).unwrap();
     let args_max = awa_core::limits::ARGS_BYTES_MAX.to_string();
     assert!(schema.contains(&args_max), "enqueue() in v026.sql bounds args otherwise than core");
-    for ring in [("queue", awa_core::limits::QUEUE_SLOTS), ("claim", awa_core::limits::CLAIM_SLOTS)] {
+    for ring in [("queue", awa_core::limits::QUEUE_SLOTS), ("claim", awa_core::limits::CLAIM_SLOTS)]
+    {
         assert!(schema.contains(&format!("('{}', {}, ", ring.0, ring.1)), "{ring:?}");
     }
 }

@@ -35,7 +35,8 @@ impl Tables {
         let rows = client.query(columns, &[&schema]).await.unwrap();
         let mut all: Vec<Table> = Vec::new();
         for row in rows {
-            let (table, column, kind): (String, String, String) = (row.get(0), row.get(1), row.get(2));
+            let (table, column, kind): (String, String, String) =
+                (row.get(0), row.get(1), row.get(2));
             if LEFT_OUT.contains(&table.as_str()) {
                 continue;
             }

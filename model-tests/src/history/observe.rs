@@ -133,7 +133,10 @@ impl<S: Storage> Player<S> {
                 let loaded = loaded.map_err(|trouble| Wrong(format!("load {job}: {trouble}")))?;
                 let row = loaded.ok_or_else(|| Wrong(format!("{job} is listed and not found")))?;
                 if row.state != of {
-                    return Err(Wrong(format!("{job} is listed as {of} and loaded as {}", row.state)));
+                    return Err(Wrong(format!(
+                        "{job} is listed as {of} and loaded as {}",
+                        row.state
+                    )));
                 }
                 let args = row.args.as_deref().unwrap_or_default();
                 shown.push(Seen {

@@ -1,8 +1,6 @@
 //! The World as a storage.
 
-use awa_core::{
-    Instant, JobId, LaneId, LaneSeq, Machine, Refusal, Reply, Segment, Span, Step,
-};
+use awa_core::{Instant, JobId, LaneId, LaneSeq, Machine, Refusal, Reply, Segment, Span, Step};
 
 use super::{Acts, Storage, Trouble};
 use crate::drive::{Driving, Failure, Progress};
@@ -110,7 +108,9 @@ impl Storage for OnWorld {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        self.world.check_invariants().map_err(|broken| format!("{}: {}", broken.name, broken.detail))
+        self.world
+            .check_invariants()
+            .map_err(|broken| format!("{}: {}", broken.name, broken.detail))
     }
 
     fn plant_failure(&mut self, at: Segment, lane: LaneId, seq: i64, job: i64) {

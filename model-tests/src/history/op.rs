@@ -86,7 +86,10 @@ pub enum Op {
     /// Jobs for later: `schedule 3 a/2 in 50s`.
     Schedule(Batch, u64),
     /// A producer's transaction opens: `begin p1`, or `begin p1 repeatable read`.
-    Begin { producer: u8, repeatable_read: bool },
+    Begin {
+        producer: u8,
+        repeatable_read: bool,
+    },
     /// Jobs in it: `produce p1 3 a/2`.
     Produce(u8, Batch),
     Commit(u8),
@@ -94,7 +97,11 @@ pub enum Op {
     /// Up to so many due jobs enter their lanes.
     Promote(u16),
     /// `claim a/2 10`, or with a deadline `claim a/2 10 for 50s`.
-    Claim { lane: LaneName, limit: u16, for_s: Option<u64> },
+    Claim {
+        lane: LaneName,
+        limit: u16,
+        for_s: Option<u64>,
+    },
     /// `complete all`, `fail any 3`, `postpone job 7 by 50s`.
     Finish(Whose, How),
     /// Overdue attempts end.
@@ -106,7 +113,11 @@ pub enum Op {
     Discard(Scope),
     Rotate(Ring),
     /// `prune queue keep 50s`, `prune queue slot 2 keep all`. `None`: for ever.
-    Prune { ring: Ring, slot: Option<Slot>, keep_s: Option<u64> },
+    Prune {
+        ring: Ring,
+        slot: Option<Slot>,
+        keep_s: Option<u64>,
+    },
     Rollup,
     Rebuild,
     Distrust,
@@ -122,7 +133,13 @@ pub enum Op {
     Crash(u32, Box<Op>),
     /// A narrow failure appears that no attempt left: `plant a/2 at 7 job 3 slot 1 2`: position, job,
     /// slot and generation.
-    Plant { lane: LaneName, seq: i64, job: i64, slot: i32, generation: i64 },
+    Plant {
+        lane: LaneName,
+        seq: i64,
+        job: i64,
+        slot: i32,
+        generation: i64,
+    },
 }
 
 impl fmt::Display for LaneName {

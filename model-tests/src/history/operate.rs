@@ -174,7 +174,9 @@ impl<S: Storage> Player<S> {
     pub(super) fn rollup(&mut self, acts: &mut Acts) -> Said {
         let slots = match heard!(self.ask(FindRollups, acts)) {
             RollupPlan::Slots(slots) => slots,
-            RollupPlan::Deferred { .. } => return Ok(Ok("put off: the horizon is pinned".to_owned())),
+            RollupPlan::Deferred { .. } => {
+                return Ok(Ok("put off: the horizon is pinned".to_owned()));
+            }
         };
         let mut said = Vec::new();
         for slot in slots {

@@ -253,7 +253,11 @@ impl<S: Storage> Player<S> {
     }
 
     /// Jobs to be enqueued, and what is owed for each once its id is known.
-    fn make(&mut self, batch: Batch, run_at: Option<i64>) -> Result<(Vec<NewJob>, Vec<Owed>), Wrong> {
+    fn make(
+        &mut self,
+        batch: Batch,
+        run_at: Option<i64>,
+    ) -> Result<(Vec<NewJob>, Vec<Owed>), Wrong> {
         let lane = self.lane(batch.lane)?;
         let LaneName { queue, priority, shard } = batch.lane;
         let kind = Kind::new(batch.kind.encode_utf8(&mut [0; 4]))?;
