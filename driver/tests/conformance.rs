@@ -33,26 +33,17 @@ fn agree(what: &str, world: &str, postgres: &str) -> Result<(), Wrong> {
 /// Plays it on both.
 fn conform(postgres: OnPostgres, ops: &[Op]) -> (OnPostgres, Result<(), Wrong>) {
     let world = OnWorld::new(World::new(RINGS.queue, RINGS.lease, RINGS.claim));
-    let (mut world, mut postgres) = (Player::new(world).unwrap(), Player::new(postgres).unwrap());
+    let (mut world, mut postgres) =
+        (Player::new(world).unwrap(), Player::new(postgres).unwrap());
     let mut play = || {
         for (n, op) in ops.iter().enumerate() {
             let at = |wrong: Wrong| Wrong(format!("line {}, {op}: {wrong}", n + 1));
             let said = world.play(op).map_err(|w| at(Wrong(format!("World: {w}"))))?;
-            let t0 = std::time::Instant::now();
             let too = postgres.play(op).map_err(|w| at(Wrong(format!("PostgreSQL: {w}"))))?;
             agree("answers", &said, &too).map_err(at)?;
-            let t1 = std::time::Instant::now();
             let (dump, too) = (world.storage.dump(), postgres.storage.dump());
             agree("tables", &comparable(&dump), &comparable(&too)).map_err(at)?;
-            let t2 = std::time::Instant::now();
             postgres.check_counts().map_err(at)?;
-            eprintln!(
-                "T play {:?} {} dump {:?} counts {:?} # {op} => {said}",
-                t1 - t0,
-                (t1 - t0).as_millis(),
-                t2 - t1,
-                t2.elapsed()
-            );
         }
         postgres.quiesce()?;
         postgres.check_counts()?;
@@ -70,15 +61,13 @@ fn postgres_does_what_the_world_does() {
     let config = ProptestConfig {
         source_file: Some(file!()),
         max_shrink_iters: 300,
-        ..ProptestConfig::with_cases(6)
+        ..ProptestConfig::with_cases(40)
     };
     let mut last = String::new();
     let postgres = std::cell::RefCell::new(postgres.take());
     let ran = TestRunner::new(config).run(&history(Clock::Goes, 10..=40), |ops| {
         let mut fresh = postgres.borrow_mut().take().unwrap();
-        let t = std::time::Instant::now();
         fresh.reset(RINGS);
-        eprintln!("RESET {:?}", t.elapsed());
         let (used, played) = conform(fresh, &ops);
         postgres.borrow_mut().replace(used);
         played.map_err(|wrong| TestCaseError::fail(format!("{wrong}\n{}", as_text(&ops))))

@@ -152,6 +152,47 @@ fn op(clock: Clock) -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Jobs on their way into history, which chance alone seldom makes.
+fn lives() -> impl Strategy<Value = Vec<Op>> {
+    let how = prop_oneof![2 => Just(How::Fail), 1 => Just(How::Complete)];
+    (batch(), 1..9u16, how, prop::option::of(ring())).prop_map(|(batch, limit, how, rotates)| {
+        let claim = Op::Claim { lane: batch.lane, limit, for_s: None };
+        let mut ops = vec![Op::Enqueue(batch), claim, Op::Finish(Whose::All, how)];
+        ops.extend(rotates.map(Op::Rotate));
+        ops
+    })
+}
+
+/// A slot is emptied, if what is in it lets it.
+fn turns(clock: Clock) -> impl Strategy<Value = Vec<Op>> {
+    (ring(), prop::option::weighted(0.8, span(clock)), any::<bool>()).prop_map(
+        |(ring, keep_s, folds)| {
+            let mut ops = vec![Op::Rotate(ring)];
+            if folds {
+                ops.push(Op::Rollup);
+            }
+            ops.push(Op::Prune { ring, slot: None, keep_s });
+            ops
+        },
+    )
+}
+
+/// A producer that has something to say.
+fn produces() -> impl Strategy<Value = Vec<Op>> {
+    (1..3u8, any::<bool>(), batch()).prop_map(|(producer, repeatable_read, batch)| {
+        vec![Op::Begin { producer, repeatable_read }, Op::Produce(producer, batch)]
+    })
+}
+
+fn ops(clock: Clock) -> impl Strategy<Value = Vec<Op>> {
+    prop_oneof![
+        10 => op(clock).prop_map(|op| vec![op]),
+        3 => lives(),
+        2 => turns(clock),
+        1 => produces(),
+    ]
+}
+
 /// Whether the operation rolls up, or would if it didn't crash.
 fn rolls_up(op: &Op) -> bool {
     match op {
@@ -191,15 +232,15 @@ fn independent_of_seconds(ops: Vec<Op>) -> Vec<Op> {
     kept
 }
 
-/// Histories of that many operations.
+/// Histories of so many pieces, of an operation or a few each.
 pub fn history(
     clock: Clock,
-    length: std::ops::RangeInclusive<usize>,
+    pieces: std::ops::RangeInclusive<usize>,
 ) -> impl Strategy<Value = Vec<Op>> {
-    let ops = prop::collection::vec(op(clock), length);
-    ops.prop_map(move |ops| match clock {
-        Clock::Stands => ops,
-        Clock::Goes => independent_of_seconds(ops),
+    let ops = prop::collection::vec(ops(clock), pieces);
+    ops.prop_map(move |pieces| match clock {
+        Clock::Stands => pieces.concat(),
+        Clock::Goes => independent_of_seconds(pieces.concat()),
     })
 }
 
