@@ -324,7 +324,7 @@ fn claim_of(lane: awa::core::LaneId, window: Window) -> awa::core::machine::clai
 #[tokio::test]
 async fn an_open_producer_leaves_the_cost_of_claims_flat() {
     let mut bench = Bench::alone().await;
-    let mut slow = connect_to(&bench).await;
+    let slow = connect_to(&bench).await;
     let mut window = Window::default();
     let mut costs = Vec::new();
     for phase in 0..4 {

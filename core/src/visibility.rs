@@ -141,6 +141,12 @@ impl Window {
         self
     }
 
+    /// The window after a poll in the snapshot `seen` that found nothing unclaimed above its low bound.
+    #[must_use]
+    pub fn after_poll(self, seen: Snapshot) -> Self {
+        self.after_claim(seen, None, None)
+    }
+
     /// Halves the older samples. Dropping one only lowers a bound, which is always safe.
     fn thin(&mut self) {
         let keep_new = self.samples.len() / 2;

@@ -312,7 +312,7 @@ impl Claimer {
                     let same = |k: &Known| k.era != era || k.window == window;
                     let unchanged = self.windows.get(&lane).is_none_or(same);
                     if unchanged && !self.busy.contains(&lane) && !holding.contains(&lane) {
-                        let window = window.after_claim(seen.clone(), None, None);
+                        let window = window.after_poll(seen.clone());
                         self.windows.insert(lane, Known { era, window });
                     }
                 }

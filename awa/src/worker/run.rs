@@ -33,23 +33,14 @@ impl Runner {
     ) {
         let deadline = self.deadline.map(|span| claimed_at + span);
         let attempt = Attempt { claimed: Arc::clone(&job), deadline };
-        let handled = tokio::select! {
+        let finished = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => Err(Failure::retry_after(
-                "the worker shut down before the handler finished", Duration::ZERO)),
-            handled = self.handle(attempt) => handled,
-            () = until(deadline) => Err(Failure::retry("the handler did not finish by its deadline")),
-        };
-        let finished = match handled {
-            Ok(()) => Finished::completed(&job),
-            Err(Failure { error, how: Again::Never }) => {
-                Finished::failed_for_good(&job, error.as_bytes())
+            _ = stop.wait_for(|stop| *stop) => {
+                Finished::handed_back(&job, "the worker shut down before the handler finished")
             }
-            Err(Failure { error, how: Again::Backoff }) => {
-                Finished::failed(&job, error.as_bytes(), None)
-            }
-            Err(Failure { error, how: Again::After(delay) }) => {
-                Finished::failed(&job, error.as_bytes(), Some(delay.into()))
+            handled = self.handle(attempt) => finished(&job, handled),
+            () = until(deadline) => {
+                finished(&job, Err(Failure::retry("the handler did not finish by its deadline")))
             }
         };
         // Waits while the batcher is full. Fails only when the worker was dropped.
@@ -71,6 +62,21 @@ impl Runner {
             polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic))))
         })
         .await
+    }
+}
+
+fn finished(job: &ClaimedJob, handled: Result<(), Failure>) -> Finished {
+    match handled {
+        Ok(()) => Finished::completed(job),
+        Err(Failure { error, how: Again::Never }) => {
+            Finished::failed_for_good(job, error.as_bytes())
+        }
+        Err(Failure { error, how: Again::Backoff }) => {
+            Finished::failed(job, error.as_bytes(), None)
+        }
+        Err(Failure { error, how: Again::After(delay) }) => {
+            Finished::failed(job, error.as_bytes(), Some(delay.into()))
+        }
     }
 }
 

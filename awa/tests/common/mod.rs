@@ -3,6 +3,8 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod stepwise;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use awa::core::machine::claim::{Claim, ClaimOutcome};

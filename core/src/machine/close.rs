@@ -15,6 +15,7 @@ use super::{Machine, Turn};
 use crate::ids::{BatchId, ReceiptId};
 use crate::job::{ClaimedJob, Ending, Exit, Receipt};
 use crate::json::keep_error_text;
+use crate::limits::ATTEMPTS_MAX;
 use crate::reply::{Refusal, Reply};
 use crate::rules::{AfterFailure, BodyTraits, after_failure, is_compact_eligible};
 use crate::step::Step;
@@ -55,6 +56,20 @@ impl Finished {
     #[must_use]
     pub fn failed_for_good(job: &ClaimedJob, error: &[u8]) -> Self {
         let ending = Ending::Failed { error: keep_error_text(error) };
+        Self { receipt: job.receipt, traits: job.traits, ending }
+    }
+
+    /// An attempt that its worker hands back because it shuts down. The job is not to blame: it is
+    /// tried again at once, also where this was the last attempt that it was given (H60), and fails
+    /// only where no further attempt can be counted.
+    #[must_use]
+    pub fn handed_back(job: &ClaimedJob, why: &str) -> Self {
+        let error = keep_error_text(why.as_bytes());
+        let ending = if job.attempt.0 < ATTEMPTS_MAX {
+            Ending::Retry { error, delay: Span::ZERO }
+        } else {
+            Ending::Failed { error }
+        };
         Self { receipt: job.receipt, traits: job.traits, ending }
     }
 

@@ -82,7 +82,18 @@ impl OnPostgres {
         });
         let worker = Session::new(worker, sql.clone(), Statements::Named);
         let (embedded, producers, shifted) = (Embedded::new(sql), BTreeMap::new(), Span::ZERO);
-        Self { runtime, connector, schema, tables, dump, worker, plain, embedded, producers, shifted }
+        Self {
+            runtime,
+            connector,
+            schema,
+            tables,
+            dump,
+            worker,
+            plain,
+            embedded,
+            producers,
+            shifted,
+        }
     }
 
     /// As after the migration, with rings of these sizes.

@@ -41,7 +41,7 @@ impl<S: Storage> Player<S> {
         let LaneName { queue, priority, shard } = name;
         let lane = Lane { queue: numbered(queue), priority, shard };
         // Nobody else is at work, so only the limit can have stopped it.
-        self.ledger.claim(lane, &claimed, usize::from(limit), true)?;
+        self.owe(|ledger| ledger.claim(lane, &claimed, usize::from(limit), true))?;
         let mut said = listed(jobs.iter().map(|job| job.receipt.job.0));
         for job in jobs.iter().filter(|job| job.attempt.0 > 1 || job.receipt.run_lease.0 > 1) {
             let receipt = job.receipt;
@@ -123,14 +123,14 @@ impl<S: Storage> Player<S> {
             match endings.get(receipt) {
                 None => return Err(Wrong(format!("{receipt} was closed and not named"))),
                 Some(Ending::Completed) => {
-                    self.ledger.complete(job, lease, now, Some(State::Completed))?;
+                    self.owe(|ledger| ledger.complete(job, lease, now, Some(State::Completed)))?;
                 }
                 Some(Ending::Failed { .. }) => {
-                    self.ledger.fail(job, lease, now, Some(State::Failed))?;
+                    self.owe(|ledger| ledger.fail(job, lease, now, Some(State::Failed)))?;
                 }
                 Some(Ending::Retry { delay, .. }) => {
                     let (run_at, told) = (now.saturating_add(delay.us()), Some(State::Retryable));
-                    self.ledger.fail_retryable(job, lease, run_at, now, told)?;
+                    self.owe(|ledger| ledger.fail_retryable(job, lease, run_at, now, told))?;
                 }
             }
         }
@@ -140,7 +140,7 @@ impl<S: Storage> Player<S> {
     fn refused(&mut self, receipt: ReceiptId) -> Result<(), Wrong> {
         let now = self.clock();
         let (job, lease) = self.attempt(receipt)?;
-        Ok(self.ledger.complete(job, lease, now, None)?)
+        self.owe(|ledger| ledger.complete(job, lease, now, None))
     }
 
     fn attempt(&self, receipt: ReceiptId) -> Result<(u64, i64), Wrong> {
@@ -168,7 +168,7 @@ impl<S: Storage> Player<S> {
                 (State::Failed, JobState::Failed)
             };
             let run_at = now.saturating_add(backoff(attempt).us());
-            self.ledger.fail_retryable(job, lease, run_at, now, Some(state))?;
+            self.owe(|ledger| ledger.fail_retryable(job, lease, run_at, now, Some(state)))?;
             said.push(format!("job {job} is {word}"));
         }
         Ok(Ok(if said.is_empty() { "nobody is overdue".to_owned() } else { said.join(", ") }))

@@ -41,7 +41,7 @@ impl<S: Storage> Player<S> {
             CancelOutcome::NotFound => (None, format!("{job} is not found")),
             CancelOutcome::KeptMoving => return Err(Wrong(format!("{job} kept moving, alone"))),
         };
-        self.ledger.cancel(job.0 as u64, now, told)?;
+        self.owe(|ledger| ledger.cancel(job.0 as u64, now, told))?;
         Ok(Ok(said))
     }
 
@@ -49,7 +49,7 @@ impl<S: Storage> Player<S> {
         let Some(job) = self.which(which) else { return Ok(Ok("no job".to_owned())) };
         Ok(Ok(match heard!(self.ask(DeleteCompleted::new(job), acts)) {
             DeleteOutcome::Deleted => {
-                self.ledger.delete_completed(&[job.0 as u64])?;
+                self.owe(|ledger| ledger.delete_completed(&[job.0 as u64]))?;
                 format!("{job} is deleted")
             }
             DeleteOutcome::NotCompleted(state) => {
@@ -100,7 +100,7 @@ impl<S: Storage> Player<S> {
             pruned_failed: outcome.pruned_failed_count,
         };
         if !self.planted {
-            self.ledger.retry(scope, &report, true)?;
+            self.owe(|ledger| ledger.retry(scope, &report, true))?;
         }
         let mut said = format!(
             "{} of {} again",
@@ -123,7 +123,7 @@ impl<S: Storage> Player<S> {
         let discarded = scan.outcome().discarded;
         if !self.planted {
             let jobs: Vec<u64> = discarded.iter().map(|job| job.0 as u64).collect();
-            self.ledger.discard(&jobs)?;
+            self.owe(|ledger| ledger.discard(&jobs))?;
         }
         Ok(Ok(format!("discarded {}", listed(discarded.iter().map(|job| job.0)))))
     }
@@ -156,7 +156,7 @@ impl<S: Storage> Player<S> {
                         other: *folded_other,
                         failed: *folded_failed,
                     };
-                    self.ledger.prune(now, keep_s, &report)?;
+                    self.owe(|ledger| ledger.prune(now, keep_s, &report))?;
                 }
             }
             PruneOutcome::Faulty { .. } if !self.planted => {

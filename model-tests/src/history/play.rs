@@ -14,7 +14,7 @@ use awa_core::{
 
 use super::op::{Batch, LaneName, Op, Which};
 use super::{Acts, Storage, Trouble};
-use crate::ledger::{Lane, Ledger, NewJob as Owed, Violation};
+use crate::ledger::{Judged, Lane, Ledger, NewJob as Owed, Violation};
 
 /// Slots of the three rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct Player<S> {
     /// Where it plays.
     pub storage: S,
     pub(super) ledger: Ledger,
-    /// No job is known to the Ledger that was planted: it judges no more.
+    /// A row was planted that the Ledger can't know: it judges no more.
     pub(super) planted: bool,
     pub(super) lanes: BTreeMap<LaneName, LaneId>,
     pub(super) windows: BTreeMap<LaneId, Window>,
@@ -112,8 +112,8 @@ impl<S: Storage> Player<S> {
     /// On a fresh storage, in which it declares the queues `a`, of one shard, and `b`, of two.
     ///
     /// # Errors
-    /// They can't be declared.
-    pub fn new(storage: S) -> Result<Self, Wrong> {
+    /// They can't be declared: gives the storage back.
+    pub fn new(storage: S) -> Result<Self, (S, Wrong)> {
         let mut player = Self {
             storage,
             ledger: Ledger::default(),
@@ -128,15 +128,22 @@ impl<S: Storage> Player<S> {
             transactions: 0,
             made: 0,
         };
+        match player.declare() {
+            Ok(()) => Ok(player),
+            Err(wrong) => Err((player.storage, wrong)),
+        }
+    }
+
+    fn declare(&mut self) -> Result<(), Wrong> {
         for (queue, shards) in [('a', 1), ('b', 2)] {
             let declare = DeclareQueue::new(queue_name(queue)?, shards)?;
-            let lanes = player.ask(declare, &mut Acts::all()).map_err(|t| Wrong(t.to_string()))?;
+            let lanes = self.ask(declare, &mut Acts::all()).map_err(|t| Wrong(t.to_string()))?;
             for lane in lanes {
                 let (priority, shard) = (lane.priority.0, lane.shard.0);
-                player.lanes.insert(LaneName { queue, priority, shard }, lane.lane);
+                self.lanes.insert(LaneName { queue, priority, shard }, lane.lane);
             }
         }
-        Ok(player)
+        Ok(())
     }
 
     /// Plays one operation, and gives what was said.
@@ -231,6 +238,14 @@ impl<S: Storage> Player<S> {
         self.storage.run(machine, acts)?.map_err(Trouble::Refused)
     }
 
+    /// Tells the Ledger, unless it can't know what there is.
+    pub(super) fn owe(&mut self, tell: impl FnOnce(&mut Ledger) -> Judged) -> Result<(), Wrong> {
+        if self.planted {
+            return Ok(());
+        }
+        Ok(tell(&mut self.ledger)?)
+    }
+
     /// Now, on a clock that all instants in the Ledger are of.
     pub(super) fn clock(&mut self) -> i64 {
         let now = self.storage.now();
@@ -244,11 +259,10 @@ impl<S: Storage> Player<S> {
     pub(super) fn which(&self, which: Which) -> Option<JobId> {
         match which {
             Which::Job(job) => Some(JobId(job)),
-            Which::Any(n) if self.jobs.is_empty() => {
-                let _ = n;
-                None
+            Which::Any(n) => {
+                let place = usize::from(n).checked_rem(self.jobs.len())?;
+                Some(JobId(self.jobs[place]))
             }
-            Which::Any(n) => Some(JobId(self.jobs[usize::from(n) % self.jobs.len()])),
         }
     }
 
@@ -288,16 +302,16 @@ impl<S: Storage> Player<S> {
     ) -> Result<Result<String, Trouble>, Wrong> {
         self.transactions += 1;
         let transaction = self.transactions;
-        self.ledger.begin_enqueue(transaction)?;
+        self.owe(|ledger| ledger.begin_enqueue(transaction))?;
         match ids {
             Ok(ids) => {
                 let owed = named(&ids, owed)?;
-                self.ledger.commit_enqueue(transaction, &owed)?;
+                self.owe(|ledger| ledger.commit_enqueue(transaction, &owed))?;
                 self.jobs.extend(ids.iter().map(|id| id.0));
                 Ok(Ok(listed(ids.iter().map(|id| id.0))))
             }
             Err(trouble) => {
-                self.ledger.abort_enqueue(transaction)?;
+                self.owe(|ledger| ledger.abort_enqueue(transaction))?;
                 Ok(Err(trouble))
             }
         }
@@ -340,8 +354,9 @@ impl<S: Storage> Player<S> {
             }
         }
         self.transactions += 1;
-        self.ledger.begin_enqueue(self.transactions)?;
-        self.producers.insert(producer, (self.transactions, Vec::new()));
+        let transaction = self.transactions;
+        self.owe(|ledger| ledger.begin_enqueue(transaction))?;
+        self.producers.insert(producer, (transaction, Vec::new()));
         Ok(Ok("open".to_owned()))
     }
 
@@ -375,10 +390,10 @@ impl<S: Storage> Player<S> {
         };
         self.storage.end(producer, commits);
         if !commits {
-            self.ledger.abort_enqueue(transaction)?;
+            self.owe(|ledger| ledger.abort_enqueue(transaction))?;
             return Ok(Ok("undone".to_owned()));
         }
-        self.ledger.commit_enqueue(transaction, &owed)?;
+        self.owe(|ledger| ledger.commit_enqueue(transaction, &owed))?;
         self.jobs.extend(owed.iter().map(|job| job.job as i64));
         Ok(Ok("committed".to_owned()))
     }
@@ -391,7 +406,7 @@ impl<S: Storage> Player<S> {
         let jobs: Vec<i64> = promoted.jobs.iter().map(|(job, _)| job.0).collect();
         let ids: Vec<u64> = jobs.iter().map(|job| *job as u64).collect();
         let now = promoted.now.after(self.storage.shifted()).unix_us();
-        self.ledger.promote(&ids, now, usize::from(limit), true)?;
+        self.owe(|ledger| ledger.promote(&ids, now, usize::from(limit), true))?;
         Ok(Ok(listed(jobs)))
     }
 

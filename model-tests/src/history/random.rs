@@ -31,7 +31,7 @@ fn lane() -> impl Strategy<Value = LaneName> {
     // Mostly one lane, so that jobs meet.
     let named = |queue, priority, shard| LaneName { queue, priority, shard };
     prop_oneof![
-        6 => Just(named('a', 2, 0)),
+        12 => Just(named('a', 2, 0)),
         2 => Just(named('a', 1, 0)),
         2 => Just(named('b', 2, 0)),
         1 => Just(named('b', 2, 1)),
@@ -88,8 +88,8 @@ fn producing() -> impl Strategy<Value = Op> {
         3 => (producer.clone(), prop::bool::weighted(0.3))
             .prop_map(|(producer, repeatable_read)| Op::Begin { producer, repeatable_read }),
         4 => (producer.clone(), batch()).prop_map(|(producer, batch)| Op::Produce(producer, batch)),
-        2 => producer.clone().prop_map(Op::Commit),
-        1 => producer.prop_map(Op::Abort),
+        6 => producer.clone().prop_map(Op::Commit),
+        2 => producer.prop_map(Op::Abort),
     ]
 }
 
@@ -152,15 +152,57 @@ fn op(clock: Clock) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Jobs on their way into history, which chance alone seldom makes.
+const LANES: [(char, i16, i16); 4] = [('a', 2, 0), ('a', 1, 0), ('b', 2, 0), ('b', 2, 1)];
+
+fn ends() -> impl Strategy<Value = How> {
+    prop_oneof![2 => Just(How::Fail), 1 => Just(How::Complete)]
+}
+
+/// Jobs on their way into history.
 fn lives() -> impl Strategy<Value = Vec<Op>> {
-    let how = prop_oneof![2 => Just(How::Fail), 1 => Just(How::Complete)];
-    (batch(), 1..9u16, how, prop::option::of(ring())).prop_map(|(batch, limit, how, rotates)| {
-        let claim = Op::Claim { lane: batch.lane, limit, for_s: None };
-        let mut ops = vec![Op::Enqueue(batch), claim, Op::Finish(Whose::All, how)];
-        ops.extend(rotates.map(Op::Rotate));
-        ops
+    (batch(), 4..20u16, ends(), prop::option::of(ring())).prop_map(
+        |(batch, limit, how, rotates)| {
+            let claim = Op::Claim { lane: batch.lane, limit, for_s: None };
+            let mut ops = vec![Op::Enqueue(batch), claim, Op::Finish(Whose::All, how)];
+            ops.extend(rotates.map(Op::Rotate));
+            ops
+        },
+    )
+}
+
+/// Everything that waits in a lane comes to an end.
+fn drains() -> impl Strategy<Value = Vec<Op>> {
+    ends().prop_map(|how| {
+        let named = LANES.map(|(queue, priority, shard)| LaneName { queue, priority, shard });
+        let claims = named.map(|lane| Op::Claim { lane, limit: 50, for_s: None });
+        [claims.to_vec(), vec![Op::Finish(Whose::All, how)]].concat()
     })
+}
+
+/// Attempts that are followed by others.
+fn tries_again(clock: Clock) -> impl Strategy<Value = Vec<Op>> {
+    let later = Op::Advance(Span::from_secs(100));
+    let again = move |lane| vec![later.clone(), later.clone(), Op::Promote(20), claim_of(lane)];
+    let [_, soon, _] = clock.spans();
+    prop_oneof![
+        (batch(), span(clock)).prop_map({
+            let again = again.clone();
+            move |(batch, s)| {
+                let first = vec![Op::Enqueue(batch), claim_of(batch.lane)];
+                [first, vec![Op::Finish(Whose::All, How::Postpone(s))], again(batch.lane)].concat()
+            }
+        }),
+        batch().prop_map(move |batch| {
+            let claim = Op::Claim { lane: batch.lane, limit: 20, for_s: Some(soon) };
+            let late = Op::Advance(Span::from_secs(200));
+            [vec![Op::Enqueue(batch), claim, late, Op::Rescue], again(batch.lane)].concat()
+        }),
+        (several(), lane()).prop_map(|(scope, lane)| vec![Op::Retry(scope), claim_of(lane)]),
+    ]
+}
+
+const fn claim_of(lane: LaneName) -> Op {
+    Op::Claim { lane, limit: 20, for_s: None }
 }
 
 /// A slot is emptied, if what is in it lets it.
@@ -184,12 +226,30 @@ fn produces() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
+/// A producer whose segment was emptied behind its back: its rows come to lie in a pruned slot.
+fn comes_late() -> impl Strategy<Value = Vec<Op>> {
+    (drains(), batch(), any::<bool>()).prop_map(|(mut ops, batch, claims)| {
+        ops.extend([
+            Op::Begin { producer: 1, repeatable_read: true },
+            Op::Rotate(Ring::Queue),
+            Op::Prune { ring: Ring::Queue, slot: None, keep_s: Some(0) },
+            Op::Produce(1, batch),
+            Op::Commit(1),
+        ]);
+        ops.extend(claims.then(|| claim_of(batch.lane)));
+        ops
+    })
+}
+
 fn ops(clock: Clock) -> impl Strategy<Value = Vec<Op>> {
     prop_oneof![
-        10 => op(clock).prop_map(|op| vec![op]),
+        12 => op(clock).prop_map(|op| vec![op]),
         3 => lives(),
-        2 => turns(clock),
+        3 => turns(clock),
+        2 => drains(),
+        2 => tries_again(clock),
         1 => produces(),
+        1 => comes_late(),
     ]
 }
 

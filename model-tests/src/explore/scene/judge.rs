@@ -277,7 +277,7 @@ impl Scene {
             {
                 // As the worker does it.
                 let window = state.actors[actor].window(lane);
-                *window = window.clone().after_claim(polled.seen.clone(), None, None);
+                *window = window.clone().after_poll(polled.seen.clone());
             }
             _ => {}
         }
