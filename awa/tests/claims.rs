@@ -13,7 +13,9 @@ use awa::core::runtime::batcher::BatcherConfig;
 use awa::core::runtime::duties::DutiesConfig;
 use awa::core::runtime::scheduler::SchedulerConfig;
 use awa::core::{Span, Window};
-use awa::{CancelOutcome, Job, JobId, Maintenance, PruneOutcome, Ring, RollupOutcome, Slot, limits};
+use awa::{
+    CancelOutcome, Job, JobId, Maintenance, PruneOutcome, Ring, RollupOutcome, Slot, limits,
+};
 use common::{Bench, Staged, job};
 
 async fn claim_of(bench: &Bench, window: Window, limit: i64) -> Claim {
@@ -139,7 +141,8 @@ async fn hot_statements_touch_the_children_that_they_name() {
     assert!(bench.statistic(touched, named).await >= before.0 + 4, "what was touched is counted");
     assert_eq!(bench.statistic(touched, others).await, before.1);
     assert_eq!(bench.statistic("n_tup_ins", "^receipt_completion_batches_0$").await, 2);
-    let elsewhere = "^(ready_entries|ready_claim_attempt_batches|receipt_completion_batches)_([1-9]|1[0-5])$";
+    let elsewhere =
+        "^(ready_entries|ready_claim_attempt_batches|receipt_completion_batches)_([1-9]|1[0-5])$";
     assert_eq!(bench.statistic("n_tup_ins", elsewhere).await, 0);
 }
 
@@ -256,7 +259,9 @@ async fn a_shard_that_is_done_proves_nothing_for_another() {
     let mut left = 3;
     for lane in [done, pending] {
         let claim = Claim::new(lane, Window::default(), 10, limits::CLAIM_BYTES_MAX, None).unwrap();
-        let ClaimOutcome::Claimed { jobs, .. } = bench.client.run(claim).await.unwrap() else { panic!() };
+        let ClaimOutcome::Claimed { jobs, .. } = bench.client.run(claim).await.unwrap() else {
+            panic!()
+        };
         assert_eq!(jobs.len(), 3);
         bench.finish(jobs.iter().map(Finished::completed).collect()).await;
         if lane == done {
@@ -368,10 +373,12 @@ async fn the_defaults_are_those_of_the_record() {
     let worker = worker.handler("k", |_, _: i64| async { Ok(()) }).start().await.unwrap();
     worker.watch().wait_for(|s| s.completed == 600).await.unwrap();
     worker.shutdown(Duration::from_secs(10)).await.unwrap();
-    let batches = bench.spelled("select array_agg(n order by batch_id) from S.lease_claim_batches where n > 1");
+    let batches = bench
+        .spelled("select array_agg(n order by batch_id) from S.lease_claim_batches where n > 1");
     let sizes: Vec<i32> = bench.sql.query_one(&batches, &[]).await.unwrap().get(0);
     assert_eq!(sizes, [512, 88]);
-    let widest = bench.number("select max(completed_count) from S.receipt_completion_batches").await;
+    let widest =
+        bench.number("select max(completed_count) from S.receipt_completion_batches").await;
     assert!(widest <= 512, "{widest} successes in one flush");
     assert_eq!(bench.rows("leases").await, 0);
 }

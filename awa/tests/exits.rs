@@ -11,7 +11,8 @@ use awa::{CancelOutcome, JobId, JobState, Ring, TerminalFilter, limits};
 use common::{Bench, Staged, job};
 
 /// What a narrow row of history keeps to itself: all the columns that its ready row has.
-const BODY: &str = "num_nonnulls(args, max_attempts, run_at, created_at, unique_key, unique_states)";
+const BODY: &str =
+    "num_nonnulls(args, max_attempts, run_at, created_at, unique_key, unique_states)";
 
 async fn claim_until(bench: &Bench, deadline: Span) -> Vec<ClaimedJob> {
     let (lane, bytes) = (bench.lane().await, limits::CLAIM_BYTES_MAX);
@@ -29,9 +30,13 @@ async fn history_is_narrow_while_its_body_is_retained() {
     let bench = Bench::new().await;
     let failed = bench.client.enqueue(job(1).priority(3).unwrap()).await.unwrap();
     let tagged = bench.client.enqueue(job(2).tag("red").unwrap()).await.unwrap();
-    let lane = awa::core::LaneId(bench.number("select lane_id from S.queue_lanes where priority = 3").await);
+    let lane = awa::core::LaneId(
+        bench.number("select lane_id from S.queue_lanes where priority = 3").await,
+    );
     let claim = Claim::new(lane, Window::default(), 1, limits::CLAIM_BYTES_MAX, None).unwrap();
-    let ClaimOutcome::Claimed { jobs, .. } = bench.client.run(claim).await.unwrap() else { panic!() };
+    let ClaimOutcome::Claimed { jobs, .. } = bench.client.run(claim).await.unwrap() else {
+        panic!()
+    };
     bench.finish(vec![Finished::failed_for_good(&jobs[0], b"broken")]).await;
     bench.complete(1).await;
     for (id, state, payload) in [(failed, "failed", true), (tagged, "completed", false)] {
@@ -62,18 +67,26 @@ async fn a_body_is_found_or_reported() {
     assert_eq!((row.max_attempts, row.attempt.0, row.priority.0), (25, 1, 2));
     assert_eq!(bench.client.retry(ids[0]).await.unwrap().retried, [ids[0]]);
     let again = bench.claim(10).await;
-    assert_eq!((again[0].receipt.job, again[0].args.as_str(), again[0].attempt.0), (ids[0], "0", 1));
+    assert_eq!(
+        (again[0].receipt.job, again[0].args.as_str(), again[0].attempt.0),
+        (ids[0], "0", 1)
+    );
 
     // Nothing does this; but should a body be lost, nothing papers over it.
     bench.execute("delete from S.ready_entries where job_id = 2").await;
-    let missing = "select count(*) from S.terminal_jobs where body_missing and args is null and job_id = 2";
+    let missing =
+        "select count(*) from S.terminal_jobs where body_missing and args is null and job_id = 2";
     assert_eq!(bench.number(missing).await, 1);
     let refused = bench.client.load(ids[1]).await.unwrap_err();
     assert!(refused.as_fault().is_some(), "{refused}");
     assert!(refused.to_string().contains("job 2 has no retained body"), "{refused}");
     assert_eq!(bench.client.retry(ids[1]).await.unwrap().retried, []);
     let by_queue = bench.client.retry_failed_by_queue("q").await.unwrap();
-    assert_eq!((by_queue.matched, by_queue.retried.as_slice()), (2, [ids[2]].as_slice()), "the others go on");
+    assert_eq!(
+        (by_queue.matched, by_queue.retried.as_slice()),
+        (2, [ids[2]].as_slice()),
+        "the others go on"
+    );
     assert_eq!(bench.client.counts("q").await.unwrap().failed, 1);
 }
 
@@ -124,8 +137,10 @@ async fn successes_are_stored_a_group_a_row() {
           order by c.batch_id",
     );
     let closed = bench.sql.query(&closures, &[]).await.unwrap();
-    let closed: Vec<(i32, i32, i64, i32, String, i64)> =
-        closed.iter().map(|r| (r.get(0), r.get(1), r.get(2), r.get(3), r.get(4), r.get(5))).collect();
+    let closed: Vec<(i32, i32, i64, i32, String, i64)> = closed
+        .iter()
+        .map(|r| (r.get(0), r.get(1), r.get(2), r.get(3), r.get(4), r.get(5)))
+        .collect();
     let range = |first: usize, last: usize| {
         format!("{{[{},{})}}", jobs[first].receipt.id().0, jobs[last].receipt.id().0 + 1)
     };
@@ -176,7 +191,10 @@ async fn an_attempt_completed_twice_counts_once() {
     assert_eq!(twice.closed, [jobs[0].receipt.id(), jobs[1].receipt.id()]);
     assert_eq!(twice.stale, [jobs[0].receipt.id()]);
     let again = bench.finish(vec![done(1), done(2)]).await;
-    assert_eq!((again.closed, again.stale), (vec![jobs[2].receipt.id()], vec![jobs[1].receipt.id()]));
+    assert_eq!(
+        (again.closed, again.stale),
+        (vec![jobs[2].receipt.id()], vec![jobs[1].receipt.id()])
+    );
 
     let exit = |place: usize| Exit { receipt: jobs[place].receipt, ending: Ending::Completed };
     let rivals = [
@@ -291,7 +309,8 @@ async fn a_cancelled_job_is_wide() {
     let bench = Bench::new().await;
     let ready = bench.client.enqueue(job(1).tag("red").unwrap()).await.unwrap();
     let hour = std::time::Duration::from_secs(3600);
-    let scheduled = bench.client.enqueue(job(2).run_in(hour).max_attempts(3).unwrap()).await.unwrap();
+    let scheduled =
+        bench.client.enqueue(job(2).run_in(hour).max_attempts(3).unwrap()).await.unwrap();
     for id in [ready, scheduled] {
         assert_eq!(bench.client.cancel(id).await.unwrap(), CancelOutcome::Cancelled);
         let again = bench.client.cancel(id).await.unwrap();

@@ -45,10 +45,21 @@ async fn terminal_jobs_is_the_one_view_of_history() {
                    and run_at = created_at and created_at <= finalized_at
                  order by job_id";
     let rows = bench.sql.query(&bench.spelled(read), &[]).await.unwrap();
-    let shown: Vec<(i64, &str, &str, i16, Option<&str>, bool, i16, i64, bool)> = rows
+    type Shown<'a> = (i64, &'a str, &'a str, i16, Option<&'a str>, bool, i16, i64, bool);
+    let shown: Vec<Shown<'_>> = rows
         .iter()
         .map(|r| {
-            (r.get(0), r.get(1), r.get(2), r.get(3), r.get(4), r.get(5), r.get(6), r.get(7), r.get(8))
+            (
+                r.get(0),
+                r.get(1),
+                r.get(2),
+                r.get(3),
+                r.get(4),
+                r.get(5),
+                r.get(6),
+                r.get(7),
+                r.get(8),
+            )
         })
         .collect();
     let errors = shown.get(2).and_then(|row| row.4).unwrap_or_default();
@@ -59,7 +70,17 @@ async fn terminal_jobs_is_the_one_view_of_history() {
             (ids[0].0, "completed", "1", 25, None, true, 1, 1, true),
             (ids[2].0, "completed", "3", 25, Some(r#"{"tags": ["red"]}"#), false, 1, 1, true),
             (ids[3].0, "failed", "4", 7, Some(errors), false, 1, 1, true),
-            (ids[4].0, "cancelled", "5", 25, Some(r#"{"metadata": {"trace": "x"}}"#), false, 0, 0, false),
+            (
+                ids[4].0,
+                "cancelled",
+                "5",
+                25,
+                Some(r#"{"metadata": {"trace": "x"}}"#),
+                false,
+                0,
+                0,
+                false
+            ),
         ]
     );
     for write in [
@@ -124,9 +145,14 @@ async fn bad_input_is_named_and_nothing_is_written() {
     assert_eq!((path.as_str(), *reason, *line), ("$.to[1].name", JsonReason::Nul, 1));
     assert!(nul.to_string().starts_with("args at $.to[1].name (line 1, column "), "{nul} {column}");
     let half = Job::from_json("k", r#"{"a": "\ud800"}"#.to_owned()).unwrap_err();
-    assert!(matches!(&half, UserError::Json { path, reason: JsonReason::LoneSurrogate, .. } if path == "$.a"));
+    assert!(
+        matches!(&half, UserError::Json { path, reason: JsonReason::LoneSurrogate, .. } if path == "$.a")
+    );
     let broken = Job::from_json("k", "{\n  \"a\": }".to_owned()).unwrap_err();
-    assert!(matches!(broken, UserError::Json { reason: JsonReason::Syntax, line: 2, column: 8, .. }), "{broken:?}");
+    assert!(
+        matches!(broken, UserError::Json { reason: JsonReason::Syntax, line: 2, column: 8, .. }),
+        "{broken:?}"
+    );
     let range = |field, value, min, max| UserError::OutOfRange { field, value, min, max };
     for priority in [0, 5, -1, i64::MAX] {
         assert_eq!(job(1).priority(priority).unwrap_err(), range(Field::Priority, priority, 1, 4));
@@ -182,7 +208,10 @@ async fn the_sql_function_refuses_the_same() {
         ("'q', 'k', priority => 5", "priority is 5; it must lie between 1 and 4"),
         ("'q', 'k', priority => null", "priority is <NULL>; it must lie between 1 and 4"),
         ("'q', 'k', max_attempts => 0", "max_attempts is 0; it must lie between 1 and 32767"),
-        ("'q', 'k', max_attempts => 32768", "max_attempts is 32768; it must lie between 1 and 32767"),
+        (
+            "'q', 'k', max_attempts => 32768",
+            "max_attempts is 32768; it must lie between 1 and 32767",
+        ),
         ("'q', ''", "kind must be 1 to 200 bytes long"),
         ("'q', repeat('k', 201)", "kind must be 1 to 200 bytes long"),
         ("'q', null", "kind must be 1 to 200 bytes long"),
@@ -221,12 +250,21 @@ async fn the_sql_function_enqueues_what_it_is_told() {
     bench.client.declare_queue("wide", 2).await.unwrap();
     let plain = JobId(bench.number("select S.enqueue('q', 'k')").await);
     let row = bench.client.load(plain).await.unwrap().unwrap();
-    assert_eq!((row.state, row.args.as_deref(), row.payload), (JobState::Available, Some("{}"), None));
-    assert_eq!((row.priority.0, row.shard.0, row.max_attempts, row.run_at), (2, 0, 25, row.created_at));
+    assert_eq!(
+        (row.state, row.args.as_deref(), row.payload),
+        (JobState::Available, Some("{}"), None)
+    );
+    assert_eq!(
+        (row.priority.0, row.shard.0, row.max_attempts, row.run_at),
+        (2, 0, 25, row.created_at)
+    );
     let told = "select S.enqueue('wide', 'mail', '{\"to\": 1}', priority => 1, max_attempts => 3, shard => 1,
                      metadata => '{\"trace\": \"x\"}', tags => array['red', 'blue'], run_at => now() - interval '1 h')";
     let told = bench.client.load(JobId(bench.number(told).await)).await.unwrap().unwrap();
-    assert_eq!((told.state, told.queue.as_str(), told.kind.as_str()), (JobState::Available, "wide", "mail"));
+    assert_eq!(
+        (told.state, told.queue.as_str(), told.kind.as_str()),
+        (JobState::Available, "wide", "mail")
+    );
     assert_eq!((told.priority.0, told.shard.0, told.max_attempts), (1, 1, 3));
     assert_eq!(told.payload.unwrap(), r#"{"tags": ["red", "blue"], "metadata": {"trace": "x"}}"#);
     assert_eq!(told.created_at.since(told.run_at), Span::from_secs(3600));
@@ -328,7 +366,10 @@ async fn live(offset: &str) -> Life {
     let counts = bench.client.counts("q").await.unwrap();
     for id in &ids {
         let row = bench.client.load(*id).await.unwrap().unwrap();
-        assert!(row.created_at.since(now) < Span::from_secs(60) && now <= row.created_at, "{offset}");
+        assert!(
+            row.created_at.since(now) < Span::from_secs(60) && now <= row.created_at,
+            "{offset}"
+        );
     }
     let (lane, bytes) = (bench.lane().await, limits::CLAIM_BYTES_MAX);
     let deadline = Some(Span::from_secs(1800));
@@ -385,6 +426,7 @@ async fn a_host_clock_that_is_off_by_an_hour_makes_no_difference() {
     let bench = Bench::alone().await;
     bench.execute(&SHIFTED.replace("OFFSET", "1 hour")).await;
     let host = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let ahead = bench.another_client().await.clock().await.unwrap().unix_us() - host.as_micros() as i64;
+    let ahead =
+        bench.another_client().await.clock().await.unwrap().unix_us() - host.as_micros() as i64;
     assert!((3_500_000_000..3_700_000_000).contains(&ahead), "{ahead}");
 }

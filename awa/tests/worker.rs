@@ -11,8 +11,8 @@ use std::time::Duration;
 use awa::core::{Machine, Reply, Step, Turn};
 use awa::tokio_postgres::{self, AsyncMessage, NoTls};
 use awa::{
-    Client, ClientOptions, Failure, Job, JobId, JobRow, JobState, ShutdownError, Worker, WorkerStats,
-    Working, limits,
+    Client, ClientOptions, Failure, Job, JobId, JobRow, JobState, ShutdownError, Worker,
+    WorkerStats, Working, limits,
 };
 use common::{Bench, Staged, job};
 use tokio::sync::{Notify, mpsc};
@@ -92,9 +92,14 @@ async fn however_a_handler_ends_its_attempt_does() {
     }
     let misfit = row(&bench, ids[5]).await;
     assert_eq!(misfit.state, JobState::Failed, "they will not fit the next time either");
-    assert!(newest_error(&misfit).starts_with("args do not fit the handler: invalid type: integer `1`"));
+    assert!(
+        newest_error(&misfit).starts_with("args do not fit the handler: invalid type: integer `1`")
+    );
     let huge = row(&bench, ids[7]).await;
-    assert_eq!((huge.state, newest_error(&huge).len() <= limits::ERROR_BYTES_MAX), (JobState::Failed, true));
+    assert_eq!(
+        (huge.state, newest_error(&huge).len() <= limits::ERROR_BYTES_MAX),
+        (JobState::Failed, true)
+    );
     assert!(newest_error(&huge).starts_with("a\u{2400}b xxx"));
 }
 
@@ -115,7 +120,8 @@ async fn failures_are_tried_again_until_attempts_are_used_up() {
             if attempt.number() < 3 {
                 return Err(Failure::retry_after("not yet", Duration::ZERO));
             }
-            let earlier: serde_json::Value = serde_json::from_str(attempt.payload().unwrap()).unwrap();
+            let earlier: serde_json::Value =
+                serde_json::from_str(attempt.payload().unwrap()).unwrap();
             assert_eq!(earlier["errors"].as_array().unwrap().len(), 2);
             Ok(())
         })

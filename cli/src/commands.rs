@@ -45,7 +45,7 @@ impl Place {
 pub(crate) async fn run(options: Options) -> Done {
     let place = Place { url: options.database_url, schema: options.schema, json: options.json };
     match options.command {
-        Command::Demo(demo) => crate::demo::play(demo.keep, place.json).await,
+        Command::Demo(demo) => crate::demo::play(demo.keep, place.json, place.url).await,
         Command::Migrate { sql: true } => {
             let schema = awa::core::SchemaName::new(&place.schema)?;
             let script = awa::migration_script(&schema);
@@ -56,7 +56,7 @@ pub(crate) async fn run(options: Options) -> Done {
         Command::DeclareQueue { queue, shards } => {
             place.client().await?.declare_queue(&queue, shards).await?;
             place.say(
-                &format!("Queue {queue} has {shards} shards."),
+                &format!("Queue {queue} is declared with at least {shards} shards."),
                 &json!({ "queue": queue, "shards": shards }),
             );
             Ok(ExitCode::SUCCESS)
@@ -185,8 +185,14 @@ async fn retry_failed(place: &Place, which: &Which) -> Done {
     let said = RetryFailed::new(retried, done.matched, done.pruned_failed_count);
     let said = said.map_err(|fault| Failed::other("retry", fault))?;
     place.say(&said.sentences(), &said.to_json());
-    let nothing_there = which.job.is_some() && retried == 0;
-    Ok(ExitCode::from(if nothing_there { NOT_ALLOWED } else { 0 }))
+    let code = match which.job {
+        Some(job) if retried == 0 => match client.load(JobId(job)).await? {
+            Some(_) => NOT_ALLOWED,
+            None => NOT_FOUND,
+        },
+        Some(_) | None => 0,
+    };
+    Ok(ExitCode::from(code))
 }
 
 async fn discard_failed(place: &Place, which: &Which) -> Done {

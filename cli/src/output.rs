@@ -1,6 +1,7 @@
 //! What a command says, to a person or in JSON, and how it fails.
 
 use std::fmt;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use awa::core::{Instant, JobRow};
@@ -61,7 +62,17 @@ impl From<awa_devpg::DevPgError> for Failed {
 
 /// Says `text`, or `value` where JSON is wanted.
 pub(crate) fn say(as_json: bool, text: &str, value: &Value) {
-    if as_json { println!("{value}") } else { println!("{}", text.trim_end()) }
+    let said = if as_json {
+        writeln!(std::io::stdout(), "{value}")
+    } else {
+        writeln!(std::io::stdout(), "{}", text.trim_end())
+    };
+    // A reader that has seen enough closes the pipe; anything else is worth a word.
+    if let Err(error) = said
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        eprintln!("awa: could not write the answer: {error}");
+    }
 }
 
 /// A job as JSON. Args and payload are JSON themselves, not text.

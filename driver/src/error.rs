@@ -31,6 +31,8 @@ enum Kind {
 pub enum Mismatch {
     /// The server is older than the schema works on.
     ServerTooOld { version_num: i32, min: i32 },
+    /// The database can't store every text: a handler's error could not be kept in it.
+    Encoding { found: String },
     /// The schema was migrated by a newer build: this one refuses before it writes (H54).
     SchemaNewer { schema: String, found: u32, known: u32 },
     /// The schema is behind: migrate first.
@@ -47,6 +49,10 @@ impl fmt::Display for Mismatch {
                 "PostgreSQL {} is too old: {} or newer is needed",
                 version_num / 10_000,
                 min / 10_000
+            ),
+            Self::Encoding { found } => write!(
+                f,
+                "the database's encoding is {found}: a database with encoding UTF8 is needed"
             ),
             Self::SchemaNewer { schema, found, known } => write!(
                 f,

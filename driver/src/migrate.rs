@@ -91,6 +91,10 @@ async fn observe(transaction: &Transaction<'_>, schema: &SchemaName) -> Result<F
         let min = migrations::SERVER_VERSION_MIN;
         return Err(Error::installation(Mismatch::ServerTooOld { version_num, min }));
     }
+    let encoding: String = row.get(3);
+    if encoding != "UTF8" {
+        return Err(Error::installation(Mismatch::Encoding { found: encoding }));
+    }
     let (schema_exists, installed): (bool, bool) = (row.get(1), row.get(2));
     if !installed {
         return Ok(Found { schema_exists, version: None });

@@ -92,6 +92,7 @@ fn a_broken_world_is_told_from_postgres() {
     let lines = [
         "enqueue 2 a/2",
         "cancel job 2",
+        "claim a/2 1",
         "claim a/2 9",
         "fail all",
         "rotate queue",
@@ -101,9 +102,9 @@ fn a_broken_world_is_told_from_postgres() {
     let mut postgres = OnPostgres::migrated("conformance_broken");
     for (mutation, due) in [
         (Mutation::None, None),
-        (Mutation::CarriesCancelled, Some("line 6, prune queue keep all: World: ")),
-        (Mutation::CarriesNarrow, Some("line 6, prune queue keep all: tables: ")),
-        (Mutation::ClosesTwice, None),
+        (Mutation::FrontierForgotten, Some("line 3, claim a/2 1: answers: ")),
+        (Mutation::CarryForgetsDelta, Some("line 7, prune queue keep all: tables: ")),
+        (Mutation::CarriesCancelled, Some("line 7, prune queue keep all: World: Ledger: ")),
     ] {
         postgres.reset(RINGS);
         let (used, played) = conform(mutation, postgres, &ops);

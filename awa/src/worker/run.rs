@@ -31,7 +31,7 @@ impl Runner {
         claimed_at: tokio::time::Instant,
         mut stop: watch::Receiver<bool>,
     ) {
-        let deadline = self.deadline.map(|span| claimed_at + span);
+        let deadline = self.deadline.and_then(|span| claimed_at.checked_add(span));
         let attempt = Attempt { claimed: Arc::clone(&job), deadline };
         let finished = tokio::select! {
             biased;

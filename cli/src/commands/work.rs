@@ -4,10 +4,11 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use awa::{Attempt, Failure, Maintenance, Worker};
+use awa::{Attempt, Failure, Maintenance, Worker, WorkerStats};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
+use tokio::sync::watch;
 
 use super::{Done, Place};
 use crate::options::Work;
@@ -54,10 +55,12 @@ pub(super) async fn work(place: &Place, options: Work) -> Done {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
+    let watching = tokio::spawn(show_progress(working.watch()));
     tokio::select! {
         drained = drained => drained?,
         stop = stop_signal() => stop?,
     }
+    watching.abort();
     let stats = working.shutdown(GRACE).await.map_err(|e| Failed::other("shut down", e))?;
     place.say(
         &format!(
@@ -74,6 +77,19 @@ pub(super) async fn work(place: &Place, options: Work) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A line that moves, for a person at a terminal.
+async fn show_progress(mut stats: watch::Receiver<WorkerStats>) {
+    let line = indicatif::ProgressBar::new_spinner();
+    while stats.changed().await.is_ok() {
+        let now = *stats.borrow_and_update();
+        line.set_position(now.completed + now.failed);
+        line.set_message(format!(
+            "{} claimed, {} completed, {} failed or to be tried again",
+            now.claimed, now.completed, now.failed
+        ));
+    }
+}
+
 /// SIGINT or, where there is one, SIGTERM.
 async fn stop_signal() -> Result<(), Failed> {
     let failed = |e| Failed::other("listen for signals", e);
@@ -81,13 +97,34 @@ async fn stop_signal() -> Result<(), Failed> {
     {
         use tokio::signal::unix::{SignalKind, signal};
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
         tokio::select! {
             interrupted = tokio::signal::ctrl_c() => interrupted.map_err(failed),
             _ = terminate.recv() => Ok(()),
+            _ = hang_up.recv() => Ok(()),
         }
     }
     #[cfg(not(unix))]
     tokio::signal::ctrl_c().await.map_err(failed)
+}
+
+/// The command's process group, ended with the attempt: a child that the command left behind must not
+/// work on a job that is tried again elsewhere.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            // Nothing is left of most groups, and then there is nothing to end.
+            let kill = std::process::Command::new("kill")
+                .args(["-KILL", "--", &format!("-{pid}")])
+                .stderr(Stdio::null())
+                .status();
+            if let Err(error) = kill {
+                eprintln!("awa: could not end process group {pid}: {error}");
+            }
+        }
+    }
 }
 
 /// Hands one job to the command. Ended with the worker, or past the deadline, it is killed.
@@ -101,7 +138,10 @@ async fn run(exec: &str, attempt: &Attempt) -> Result<(), Failure> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
+        // A group of its own: what ends the worker's group (Ctrl-C, a service manager) is not for it.
+        .process_group(0)
         .spawn()?;
+    let group = Group(child.id());
     let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -124,6 +164,7 @@ async fn run(exec: &str, attempt: &Attempt) -> Result<(), Failure> {
     };
     let ((), said, status) = tokio::join!(feed, listen, child.wait());
     let status = status?;
+    drop(group);
     if status.success() {
         return Ok(());
     }

@@ -26,7 +26,7 @@ const FIRST_SHIFT: usize = 1_500;
 /// Keeps every failure of the demo.
 const LONG_FLOOR: Duration = Duration::from_secs(3600);
 /// How often the ring turns over before the floor drops anything.
-const QUIET_WRAPS: usize = 2;
+const QUIET_WRAPS: usize = 3;
 /// Between the shifts by the database's clock: a floor has whole seconds.
 const BREAK_US: i64 = 2_500_000;
 /// Failures whose bodies are held against what they were.
@@ -36,8 +36,12 @@ const AUDIT_PAUSE: Duration = Duration::from_millis(5);
 /// A shift takes a second or two; this is for a machine that does nothing else for a while.
 const SHIFT_PATIENCE: Duration = Duration::from_secs(120);
 
-pub(crate) async fn play(keep: bool, as_json: bool) -> Result<ExitCode, Failed> {
-    let mut scene = Scene::set(as_json).await?;
+pub(crate) async fn play(
+    keep: bool,
+    as_json: bool,
+    url: Option<String>,
+) -> Result<ExitCode, Failed> {
+    let mut scene = Scene::set(as_json, url).await?;
     let played = acts(&mut scene).await;
     let held = scene.held;
     let failed = scene.failed_expectations().to_vec();

@@ -14,7 +14,8 @@ use crate::output::Failed;
 pub(super) const QUEUES: [&str; 3] = ["mail", "reports", "ingest"];
 
 pub(super) struct Scene {
-    pub(super) server: Server,
+    server: Option<Server>,
+    url: String,
     pub(super) client: Client,
     pub(super) schema: String,
     quiet: bool,
@@ -26,19 +27,27 @@ pub(super) struct Scene {
 
 impl Scene {
     /// Gets a server and migrates a schema that nobody else uses.
-    pub(super) async fn set(quiet: bool) -> Result<Self, Failed> {
+    pub(super) async fn set(quiet: bool, url: Option<String>) -> Result<Self, Failed> {
         let started = Instant::now();
-        let options = Options::default();
-        let got = tokio::task::spawn_blocking(move || Server::acquire(&options)).await;
-        let server = got.map_err(|e| Failed::other("get a server", e))??;
+        let (server, url) = match url {
+            Some(url) => (None, url),
+            None => {
+                let acquire = || Server::acquire(&Options::default());
+                let got = tokio::task::spawn_blocking(acquire).await;
+                let server = got.map_err(|e| Failed::other("get a server", e))??;
+                let url = server.url().to_owned();
+                (Some(server), url)
+            }
+        };
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let unique = since_1970.unwrap_or_default().as_millis();
         let schema = format!("awa_demo_{unique}_{}", std::process::id());
-        awa::migrate(server.url(), &schema).await?;
-        let client = Client::connect(server.url(), &schema).await?;
+        awa::migrate(&url, &schema).await?;
+        let client = Client::connect(&url, &schema).await?;
         let style = Style::of_stdout();
         let scene = Self {
             server,
+            url,
             client,
             schema,
             quiet,
@@ -47,10 +56,15 @@ impl Scene {
             failed_expectations: Vec::new(),
             held: 0,
         };
-        let version = scene.server.version().map_or_else(String::new, |v| format!(" {v}"));
-        let whose = if scene.server.is_private() { "A private" } else { "Your" };
+        let version = scene.server.as_ref().and_then(Server::version);
+        let version = version.map_or_else(String::new, |v| format!(" {v}"));
+        let whose = if scene.is_private() { "A private" } else { "Your" };
         scene.tell(&format!("{whose} PostgreSQL{version} is up; schema {} is made.", scene.schema));
         Ok(scene)
+    }
+
+    fn is_private(&self) -> bool {
+        self.server.as_ref().is_some_and(Server::is_private)
     }
 
     /// One line of the timeline.
@@ -106,27 +120,34 @@ impl Scene {
 
     /// Takes the stage down: drops the schema and stops a private server, or leaves both.
     pub(super) async fn strike(self, keep: bool) -> Result<(), Failed> {
-        let url = self.server.url().to_owned();
+        let (url, private) = (self.url.clone(), self.is_private());
         if keep {
-            let pid = self.server.pid();
-            self.tell(&format!(
-                "The server stays up. Connect with:\n  psql '{url}'\n  awa --database-url '{url}' \
-                 --schema {} counts mail",
+            // Commands are to be copied: they are not broken into lines.
+            self.tell("The server stays up. Connect with:");
+            self.show(&format!(
+                "psql '{url}'\nawa --database-url '{url}' --schema {} counts mail",
                 self.schema
             ));
-            if let Some(pid) = pid {
-                self.tell(&format!("Stop it with: kill -INT {pid}"));
+            let Some(server) = self.server else { return Ok(()) };
+            if let (Some(pid), Some(data)) = (server.pid(), server.data_dir())
+                && let Some(directory) = data.parent()
+                && !self.quiet
+            {
+                println!(
+                    "Stop it with:\nkill -INT {pid} && sleep 1 && rm -r {}",
+                    directory.display()
+                );
             }
-            self.server.leave_running()?;
-            return Ok(());
+            return Ok(server.leave_running()?);
         }
-        if !self.server.is_private() {
+        if !private {
             awa::drop_installation(&url, &SchemaName::new(&self.schema)?).await?;
         }
         drop(self.client);
-        let server = self.server;
-        let stopped = tokio::task::spawn_blocking(move || server.stop()).await;
-        stopped.map_err(|e| Failed::other("stop the server", e))??;
+        if let Some(server) = self.server {
+            let stopped = tokio::task::spawn_blocking(move || server.stop()).await;
+            stopped.map_err(|e| Failed::other("stop the server", e))??;
+        }
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ pub enum Whose {
 pub enum Which {
     /// This one.
     Job(i64),
-    /// One of those ever enqueued, counted round.
+    /// One of those ever enqueued, counted back from the newest, and round.
     Any(u16),
 }
 

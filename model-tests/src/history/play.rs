@@ -260,8 +260,8 @@ impl<S: Storage> Player<S> {
         match which {
             Which::Job(job) => Some(JobId(job)),
             Which::Any(n) => {
-                let place = usize::from(n).checked_rem(self.jobs.len())?;
-                Some(JobId(self.jobs[place]))
+                let back = usize::from(n).checked_rem(self.jobs.len())?;
+                Some(JobId(self.jobs[self.jobs.len() - 1 - back]))
             }
         }
     }
