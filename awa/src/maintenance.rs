@@ -347,23 +347,20 @@ impl Shared {
                 break;
             }
             let slot = Some(segment.slot);
-            let outcome = self.client.prune(ring, slot, self.maintenance.failed_retention).await?;
-            let held = match &outcome {
-                PruneOutcome::Pruned { carried_failed_rows, .. } => {
-                    let carried = carried_failed_rows.unsigned_abs();
-                    self.stats.send_modify(|s| {
-                        s.pruned += 1;
-                        s.carried_failed_rows += carried;
-                    });
-                    done += 1;
-                    None
+            let tried = self.client.prune(ring, slot, self.maintenance.failed_retention).await;
+            let held = match tried {
+                Ok(outcome) => {
+                    tracing::info!(%ring, "{outcome}");
+                    done += u64::from(matches!(outcome, PruneOutcome::Pruned { .. }));
+                    self.held_by(&outcome)
                 }
-                PruneOutcome::Noop | PruneOutcome::NotSealed { .. } => None,
-                PruneOutcome::Blocked { .. } => Some(HeldReason::Contended),
-                PruneOutcome::SkippedActive { .. } => Some(HeldReason::Active),
-                PruneOutcome::Faulty { .. } => Some(HeldReason::Faulty),
+                // A key that is taken or books that don't balance are this slot's: others go on (H31).
+                Err(error) if error.is_content() || error.as_fault().is_some() => {
+                    tracing::error!(%ring, %segment, %error, "a slot can't be pruned");
+                    Some(HeldReason::Faulty)
+                }
+                Err(error) => return Err(error),
             };
-            tracing::info!(%ring, "{outcome}");
             let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
             match (policies.get_mut(&ring), held) {
                 (Some(policy), Some(reason)) => policy.handle_held(*segment, reason, now),
@@ -372,5 +369,23 @@ impl Shared {
             }
         }
         Ok(done)
+    }
+
+    /// Why a slot is to be stepped over; counts what was done to one that was not.
+    fn held_by(&self, outcome: &PruneOutcome) -> Option<HeldReason> {
+        match outcome {
+            PruneOutcome::Pruned { carried_failed_rows, .. } => {
+                let carried = carried_failed_rows.unsigned_abs();
+                self.stats.send_modify(|s| {
+                    s.pruned += 1;
+                    s.carried_failed_rows += carried;
+                });
+                None
+            }
+            PruneOutcome::Noop | PruneOutcome::NotSealed { .. } => None,
+            PruneOutcome::Blocked { .. } => Some(HeldReason::Contended),
+            PruneOutcome::SkippedActive { .. } => Some(HeldReason::Active),
+            PruneOutcome::Faulty { .. } => Some(HeldReason::Faulty),
+        }
     }
 }
