@@ -45,7 +45,7 @@ fn conform(
     let mut world = World::new(RINGS.queue, RINGS.lease, RINGS.claim);
     world.mutation = mutation;
     let (mut world, mut postgres) =
-        (played(Player::new(OnWorld::new(world))), played(Player::new(postgres)));
+        (played(Player::new(OnWorld::ticking(world))), played(Player::new(postgres)));
     let mut play = || {
         for (n, op) in ops.iter().enumerate() {
             let at = |wrong: Wrong| Wrong(format!("line {}, {op}: {wrong}", n + 1));

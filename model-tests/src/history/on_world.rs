@@ -13,13 +13,22 @@ const WORKER: SessionId = SessionId(1);
 pub struct OnWorld {
     /// The World itself.
     pub world: World,
+    /// How far the clock goes with each machine.
+    tick: Span,
 }
 
 impl OnWorld {
     /// On this World, in which nothing is under way.
     #[must_use]
     pub const fn new(world: World) -> Self {
-        Self { world }
+        Self { world, tick: Span::ZERO }
+    }
+
+    /// The same with a clock that goes a millisecond with each machine: no two operations fall on
+    /// one instant, as they never do on PostgreSQL, where ties would be broken otherwise.
+    #[must_use]
+    pub const fn ticking(world: World) -> Self {
+        Self { world, tick: Span::from_ms(1) }
     }
 }
 
@@ -37,6 +46,7 @@ fn raised(raised: Raised) -> Trouble {
 
 impl Storage for OnWorld {
     fn run<M: Machine>(&mut self, machine: M, acts: &mut Acts) -> Result<M::Outcome, Trouble> {
+        self.advance(self.tick);
         let mut driving = Driving::new(WORKER, machine);
         loop {
             if !acts.spend() {
