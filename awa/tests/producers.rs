@@ -80,6 +80,8 @@ async fn a_later_position_may_commit_first() {
         let bench = Bench::alone().await;
         let (mut one, mut two) = (connect_to(&bench).await, connect_to(&bench).await);
         let (first, second) = (one.transaction().await.unwrap(), two.transaction().await.unwrap());
+        // A producer that waited would fail here, and not hang the test.
+        second.batch_execute("set local lock_timeout = '2s'").await.unwrap();
         let earlier = enqueue_one(&bench, &first).await;
         let later = enqueue_one(&bench, &second).await;
         assert!(earlier < later);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use awa::core::machine::close::Finished;
 use awa::core::machine::rebuild::{Distrust, Rebuild};
-use awa::core::machine::rollup::Rollup;
+use awa::core::machine::rollup::{FindRollups, Rollup, RollupPlan};
 use awa::core::{Gate, Step};
 use awa::tokio_postgres::IsolationLevel;
 use awa::{PruneOutcome, QueueCounts, Ring, RollupOutcome, Slot, TerminalFilter};
@@ -162,7 +162,6 @@ async fn a_rollup_that_dies_has_done_nothing() {
 /// transaction left open, a rollup defers before it changes or locks anything, and names the backend;
 /// counts stay exact. Once it lets go, the deltas are folded.
 #[tokio::test]
-#[ignore = "a fresh idle snapshot counts as pinned only after a while; the test must wait for that"]
 async fn a_rollup_defers_while_the_horizon_is_pinned() {
     let bench = Bench::alone().await;
     bench.fail(2).await;
@@ -174,13 +173,12 @@ async fn a_rollup_defers_while_the_horizon_is_pinned() {
         let mut other = connect_to(&bench).await;
         let pinning = other.build_transaction().isolation_level(level).start().await.unwrap();
         let pid: i32 = pinning.query_one(pins, &[]).await.unwrap().get(0);
-        // A transaction that has an id and no snapshot counts from its first second on.
-        let age = "select extract(epoch from clock_timestamp() - min(xact_start)) * 1000
-             from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid()
-              and datname = current_database()";
-        if matches!(level, IsolationLevel::ReadCommitted) {
-            bench.until(&format!("coalesce(({age}), 0)"), |ms| ms > 1000).await;
-        }
+        // What is younger than this is traffic: a tenth of a second idle, or a second in all.
+        let age = "select extract(epoch from clock_timestamp() - max(xact_start)) * 1000
+             from pg_stat_activity where state = 'idle in transaction' and datname = current_database()";
+        let counts_from_ms =
+            if matches!(level, IsolationLevel::RepeatableRead) { 100 } else { 1000 };
+        bench.until(&format!("coalesce(({age}), 0)"), |ms| ms > counts_from_ms + 50).await;
         let before = bench.picture().await;
         let deferred = RollupOutcome::Deferred { pinned_by: pid.into() };
         assert_eq!(bench.client.rollup().await.unwrap(), [deferred], "{pins}");
@@ -201,7 +199,6 @@ async fn a_rollup_defers_while_the_horizon_is_pinned() {
 /// R026-25: a lagging rollup does not hold retention up: a prune folds a slot whose deltas are pending,
 /// with the horizon pinned.
 #[tokio::test]
-#[ignore = "a fresh idle snapshot counts as pinned only after a while; the test must wait for that"]
 async fn a_prune_does_not_wait_for_a_rollup() {
     let bench = Bench::alone().await;
     bench.fail(2).await;
@@ -210,7 +207,12 @@ async fn a_prune_does_not_wait_for_a_rollup() {
     let level = IsolationLevel::RepeatableRead;
     let pinning = other.build_transaction().isolation_level(level).start().await.unwrap();
     pinning.query_one("select 1", &[]).await.unwrap();
-    assert!(matches!(bench.client.rollup().await.unwrap()[..], [RollupOutcome::Deferred { .. }]));
+    let mut deferred = false;
+    while !deferred {
+        // Until its snapshot is old enough to count, a rollup would fold the slot: it is only planned.
+        let plan = bench.client.run(FindRollups).await.unwrap().unwrap();
+        deferred = matches!(plan, RollupPlan::Deferred { .. });
+    }
     let pruned = bench.client.prune_oldest(Duration::ZERO).await.unwrap();
     assert!(matches!(pruned, PruneOutcome::Pruned { folded_failed: 2, .. }), "{pruned}");
     let now = counts(&bench).await;

@@ -5,9 +5,10 @@
 --
 -- A role without pg_read_all_stats does not see how old the transactions of other roles are, but
 -- it sees their snapshots and ids: they count as pinned. A backend that shows what it does and has no
--- transaction has just begun one: its snapshot is read a moment after the rest of its row. Not counted: autovacuum (no role of its own;
--- it holds nothing back), parallel workers (their leader counts), prepared transactions (no backend,
--- and an orphaned one would stop the rollup for ever).
+-- transaction has just begun one: its snapshot is read a moment after the rest of its row.
+--
+-- Not counted: autovacuum (no role of its own; it holds nothing back), parallel workers (their leader
+-- counts), prepared transactions (no backend, and an orphaned one would stop the rollup for ever).
 --
 -- Columns: held_by bigint or NULL: the smallest process id.
 select min(a.pid)::bigint as held_by

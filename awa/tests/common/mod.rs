@@ -57,7 +57,8 @@ impl Bench {
         Self::at(&url, &name).await
     }
 
-    async fn at(url: &str, schema: &str) -> Self {
+    /// The same on any server.
+    pub async fn at(url: &str, schema: &str) -> Self {
         awa::migrate(url, schema).await.unwrap();
         let client = Client::connect(url, schema).await.unwrap();
         client.declare_queue("q", 1).await.unwrap();
@@ -271,9 +272,14 @@ impl Gate {
 impl Bench {
     /// Waits until `n` sessions of this database wait for a lock. For a bench that is alone.
     pub async fn blocked(&self, n: i64) {
-        while self.ungranted().await < n {
-            tokio::task::yield_now().await;
-        }
+        let waiting = async {
+            while self.ungranted().await < n {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Whoever does not wait never will: that is a failure, not a test that hangs.
+        let patience = std::time::Duration::from_secs(60);
+        tokio::time::timeout(patience, waiting).await.expect("sessions wait for a lock");
     }
 
     /// Sessions of this database that wait for a lock.
