@@ -1,0 +1,224 @@
+//! The maintenance service: one process leads and another takes over; what is due is promoted; rings
+//! turn and are pruned by policy, with the service's own floor, past slots that can't be; counters are
+//! rolled up.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use awa::core::Fault;
+use awa::core::runtime::policy::HeldReason;
+use awa::{Maintenance, MaintenanceService, Ring, Slot, TerminalFilter};
+use common::{Bench, job};
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Twice what the slowest thing that is waited for takes by its own timing, and more.
+const SOON: Duration = Duration::from_secs(90);
+
+/// A service with its own connections, whose completed history may go at once.
+async fn service(bench: &Bench, failed_retention: Duration) -> MaintenanceService {
+    let maintenance = Maintenance { failed_retention, completed_retention: Duration::ZERO };
+    MaintenanceService::start(bench.another_client().await, maintenance)
+}
+
+/// Waits until what the service says of itself is so.
+async fn until(
+    service: &MaintenanceService,
+    is_so: impl FnMut(&awa::MaintenanceStats) -> bool,
+) -> awa::MaintenanceStats {
+    let mut watch = service.watch();
+    let waited = tokio::time::timeout(SOON, watch.wait_for(is_so)).await;
+    waited.unwrap_or_else(|_| panic!("waited in vain: {:?}", service.stats())).unwrap().clone()
+}
+
+/// Makes what the policy goes by look as if all of it had happened a day earlier.
+async fn a_day_later(bench: &Bench) {
+    bench
+        .execute(
+            "update S.queue_ring_slots set opened_at = opened_at - interval '1 day',
+                                           sealed_at = sealed_at - interval '1 day'",
+        )
+        .await;
+}
+
+/// The session that holds the installation's leadership.
+async fn leader(bench: &Bench) -> i32 {
+    let held = "select pid from pg_locks where locktype = 'advisory' and granted and objsubid = 2
+         and objid = 0 and database = (select oid from pg_database where datname = current_database())";
+    bench.number(held).await as i32
+}
+
+/// Of several services one leads. When its session is lost another does within its next try, and the one
+/// that has lost it steps down; when the leader leaves, the next takes over. Whoever leads works.
+#[tokio::test]
+async fn one_leads_and_another_takes_over() {
+    let bench = Bench::alone().await;
+    let first = service(&bench, HOUR).await;
+    until(&first, |s| s.leading).await;
+    let second = service(&bench, HOUR).await;
+    let tried = "select count(*) from pg_stat_activity where datname = current_database()
+         and query like '%pg_try_advisory_lock%'";
+    bench.until(tried, |n| n > 0).await;
+    let third = service(&bench, HOUR).await;
+    assert!(!second.stats().leading && !third.stats().leading);
+
+    let lost = leader(&bench).await;
+    bench.kill(lost).await;
+    // Either of them may be first.
+    let next = tokio::select! {
+        _ = until(&second, |s| s.leading) => &second,
+        _ = until(&third, |s| s.leading) => &third,
+    };
+    assert_ne!(leader(&bench).await, lost);
+    bench.client.enqueue(job(1).run_in(Duration::from_millis(1))).await.unwrap();
+    bench.until("select count(*) from S.ready_entries", |n| n == 1).await;
+    until(&first, |s| !s.leading).await;
+    assert!(next.stats().leading);
+    let leading = [&first, &second, &third].iter().filter(|s| s.stats().leading).count();
+    assert_eq!(leading, 1);
+
+    first.shutdown().await;
+    let (leaving, staying) = if second.stats().leading { (second, third) } else { (third, second) };
+    assert!(!staying.stats().leading);
+    leaving.shutdown().await;
+    until(&staying, |s| s.leading).await;
+    staying.shutdown().await;
+    bench
+        .until("select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2", |n| {
+            n == 0
+        })
+        .await;
+}
+
+/// Scheduled jobs and retries are promoted when they are due, and not before.
+#[tokio::test]
+async fn what_is_due_is_promoted() {
+    let bench = Bench::alone().await;
+    let now = bench.client.enqueue(job(1).run_in(Duration::from_millis(300))).await.unwrap();
+    let later = bench.client.enqueue(job(2).run_in(HOUR)).await.unwrap();
+    let service = service(&bench, HOUR).await;
+    let stats = until(&service, |s| s.promoted > 0).await;
+    assert_eq!((stats.promoted, stats.leading), (1, true));
+    let claimed = bench.claim(10).await;
+    assert_eq!(claimed.iter().map(|j| j.receipt.job).collect::<Vec<_>>(), [now]);
+    assert!(claimed[0].run_at <= bench.now().await);
+    bench
+        .execute(&format!("update S.deferred_jobs set run_at = now() where job_id = {}", later.0))
+        .await;
+    assert_eq!(until(&service, |s| s.promoted > 1).await.promoted, 2);
+    assert_eq!(bench.claim(10).await[0].receipt.job, later);
+    service.shutdown().await;
+}
+
+/// R032-11, R032-15: the service rotates what is old and prunes what is past its window, and passes its own
+/// `failed_retention` to prune: failures inside it are carried and said to be, those past it folded.
+#[tokio::test]
+async fn rings_turn_by_policy_with_the_services_own_floor() {
+    for (failed_retention, carried) in [(HOUR, 3), (Duration::ZERO, 0)] {
+        let bench = Bench::alone().await;
+        bench.fail(3).await;
+        bench.enqueue(2).await;
+        bench.complete(2).await;
+        let service = service(&bench, failed_retention).await;
+        let observed = until(&service, |s| s.rings.len() == 3).await;
+        assert_eq!((observed.rotated, observed.pruned), (0, 0), "nothing is old yet");
+
+        a_day_later(&bench).await;
+        until(&service, |s| s.rotated == 1).await;
+        a_day_later(&bench).await;
+        let stats = until(&service, |s| s.pruned > 0).await;
+        assert_eq!((stats.carried_failed_rows, stats.pruned), (carried, 1));
+        let counts = bench.client.counts("q").await.unwrap();
+        let expected = (carried as i64, 3 - carried as i64, 2, 5);
+        assert_eq!(
+            (counts.failed, counts.pruned_failed, counts.pruned_other, counts.total()),
+            expected
+        );
+        // What it left is a slot of failures inside the floor alone, or an empty one: nothing to turn for.
+        a_day_later(&bench).await;
+        service.shutdown().await;
+        let service = self::service(&bench, failed_retention).await;
+        let stats = until(&service, |s| s.rings.len() == 3).await;
+        assert_eq!((stats.rotated, stats.pruned, stats.carried_failed_rows), (0, 0, 0));
+        service.shutdown().await;
+    }
+}
+
+/// Two sealed slots with two failures each, a day old, and an open third one.
+async fn two_sealed_slots(bench: &Bench) -> Vec<awa::JobId> {
+    let first = bench.fail(2).await;
+    bench.client.rotate(Ring::Queue).await.unwrap();
+    bench.fail(2).await;
+    bench.client.rotate(Ring::Queue).await.unwrap();
+    a_day_later(bench).await;
+    first
+}
+
+/// H31: a slot whose carry collides does not stop the others: it is reported as faulty and stepped over;
+/// the next one is pruned. Once an operator has made room, it is pruned too.
+#[tokio::test]
+async fn a_collision_stops_one_slot_and_not_the_ring() {
+    let bench = Bench::alone().await;
+    let failed = two_sealed_slots(&bench).await;
+    let collide = format!(
+        "insert into S.done_entries (ready_slot, ready_generation, attempt, max_attempts, lane_id, lane_seq,
+                job_id, run_lease, finalized_at, run_at, created_at, state, kind, args)
+         select 2, 3, 1, 1, lane_id, lane_seq, 4711, 1, now(), now(), now(), 'failed', 'other', '{{}}'
+           from S.done_entries where job_id = {}",
+        failed[0].0
+    );
+    bench.execute(&collide).await;
+    let service = service(&bench, HOUR).await;
+    until(&service, |s| s.carried_failed_rows == 2).await;
+    let stats = until(&service, |s| !held(s).is_empty()).await;
+    assert_eq!(held(&stats), [(Slot(0), HeldReason::Faulty)]);
+    assert_eq!(bench.number("select count(*) from S.done_entries where ready_slot = 0").await, 2);
+
+    let which = TerminalFilter::Job(awa::JobId(4711));
+    bench.client.discard_failed(which).await.unwrap();
+    until(&service, |s| s.carried_failed_rows == 4).await;
+    assert_eq!(bench.rows("done_entries").await, 4);
+    service.shutdown().await;
+}
+
+/// H30: nor does a slot with a failure whose body is lost.
+#[tokio::test]
+async fn a_lost_body_stops_one_slot_and_not_the_ring() {
+    let bench = Bench::alone().await;
+    let failed = two_sealed_slots(&bench).await;
+    bench.execute(&format!("delete from S.ready_entries where job_id = {}", failed[0].0)).await;
+    let service = service(&bench, HOUR).await;
+    until(&service, |s| s.carried_failed_rows == 2).await;
+    let stats = until(&service, |s| !held(s).is_empty()).await;
+    assert_eq!(held(&stats), [(Slot(0), HeldReason::Faulty)]);
+    let told = bench.client.prune_oldest(HOUR).await.unwrap().to_string();
+    assert!(told.contains(&Fault::BodyMissing { rows: 1 }.to_string()), "{told}");
+
+    bench.client.discard_failed(TerminalFilter::Job(failed[0])).await.unwrap();
+    until(&service, |s| s.carried_failed_rows == 3).await;
+    service.shutdown().await;
+}
+
+/// The slots of the queue ring that were found held when last tried.
+fn held(stats: &awa::MaintenanceStats) -> Vec<(Slot, HeldReason)> {
+    let queue = stats.rings.get(&Ring::Queue);
+    queue.into_iter().flat_map(|ring| &ring.held).map(|h| (h.segment.slot, h.reason)).collect()
+}
+
+/// R026-24, R026-31: pending deltas of sealed slots are rolled up once the interval of 30 s has passed.
+#[tokio::test]
+async fn deltas_are_rolled_up_on_their_interval() {
+    let bench = Bench::alone().await;
+    bench.fail(3).await;
+    bench.client.rotate(Ring::Queue).await.unwrap();
+    let service = service(&bench, HOUR).await;
+    until(&service, |s| s.leading).await;
+    let led_since = std::time::Instant::now();
+    assert_eq!(until(&service, |s| s.rolled_up > 0).await.rolled_up, 1);
+    assert!(led_since.elapsed() > Duration::from_secs(29), "{:?}", led_since.elapsed());
+    assert_eq!(bench.rows("queue_terminal_count_deltas").await, 0);
+    assert_eq!(bench.number("select sum(count) from S.queue_terminal_live_counts").await, 3);
+    assert_eq!(bench.client.counts("q").await.unwrap().failed, 3);
+    service.shutdown().await;
+}
