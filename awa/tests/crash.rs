@@ -1,4 +1,4 @@
-//! Crashes and contention around prune, and an idle system.
+//! Crashes and contention around prune.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use awa::core::machine::prune::Prune;
 use awa::core::rules::Floor;
 use awa::core::{Machine, Reply, Span, Turn, Window};
-use awa::{PruneOutcome, Ring, Worker};
+use awa::{PruneOutcome, Ring};
 use common::Bench;
 
 /// Runs a machine, and something else before it takes its `at`-th turn.
@@ -200,54 +200,4 @@ async fn an_open_producer_costs_claims_nothing() {
     assert_eq!(jobs.iter().map(|j| j.receipt.job).collect::<Vec<_>>(), [id]);
     let (jobs, _) = bench.claim_from(next, 50).await;
     assert!(jobs.is_empty());
-}
-
-/// H33, R026-14: an idle system with 100,000 failures held neither spins nor writes: at most two
-/// transactions a second, next to no WAL, and no row rewritten.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_idle_system_is_idle() {
-    let bench = Bench::alone().await;
-    bench
-        .execute(
-            "insert into S.done_entries (ready_slot, attempt, max_attempts, ready_generation, lane_id, lane_seq,
-                    job_id, run_lease, finalized_at, run_at, created_at, state, kind, args)
-             select 0, 1, 1, 1, 2, g, g, 1, now(), now(), now(), 'failed', 'k', '{}' from generate_series(1, 100000) g;
-             insert into S.queue_terminal_count_deltas (ready_slot, counter_bucket, ready_generation, lane_id, delta, state)
-             select 0, b, 1, 2, 12500, 'failed' from generate_series(0, 7) b;
-             select setval('S.position_seq', 100000);
-             checkpoint",
-        )
-        .await;
-    // Autovacuum's transactions count in the database's statistics and are not ours.
-    bench.execute("alter system set autovacuum = off").await;
-    bench.execute("select pg_reload_conf()").await;
-    let worker = Worker::new(bench.client.clone())
-        .queue("q", 64)
-        .unwrap()
-        .fallback(|_| async { Ok(()) })
-        .start()
-        .await
-        .unwrap();
-    let mut watch = worker.maintenance().unwrap().watch();
-    watch.wait_for(|s| s.leading && s.rings.len() == 3).await.unwrap();
-    // The first polls come close together, and a session that falls idle reports what it has done up
-    // to ten seconds later.
-    tokio::time::sleep(Duration::from_secs(13)).await;
-    let before = activity(&bench).await;
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    let after = activity(&bench).await;
-    let (transactions, wal) = (after.0 - before.0, after.1 - before.1);
-    assert!(transactions <= 40, "{transactions} transactions in 20 s");
-    assert!(wal <= 64 << 10, "{wal} bytes of WAL in 20 s");
-    let stats = worker.maintenance().unwrap().stats();
-    assert_eq!((stats.rotated, stats.pruned, stats.carried_failed_rows), (0, 0, 0));
-    worker.shutdown(Duration::from_secs(5)).await.unwrap();
-}
-
-/// Transactions of the database, and bytes of WAL.
-async fn activity(bench: &Bench) -> (i64, i64) {
-    let wal = bench.number("pg_current_wal_insert_lsn() - '0/0'::pg_lsn").await;
-    let commits = "select coalesce(sum(xact_commit + xact_rollback), 0) from pg_stat_database
-                    where datname = current_database()";
-    (bench.number(commits).await, wal)
 }

@@ -4,7 +4,9 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use awa::core::machine::close::Finished;
@@ -125,6 +127,7 @@ async fn a_producer_in_an_old_snapshot_writes_to_a_slot_that_is_gone() {
         );
 
         let committed = new.transaction().await.unwrap();
+        committed.batch_execute("set local lock_timeout = '2s'").await.unwrap();
         let stale = enqueue_one(&bench, &snapshot).await;
         let call = bench.spelled("select S.enqueue('q', 'k', '{}')");
         let called = JobId(snapshot.query_one(&call, &[]).await.unwrap().get(0));
@@ -247,14 +250,15 @@ async fn eight_open_producers_hold_nobody_up() {
 
 /// H02, H61, H05: a storm. Six producers commit and roll back batches of their own pace, three claimers
 /// with memories of their own claim, one of them rolling back now and then. Every committed job is
-/// claimed exactly once, and each producer's jobs in its order.
+/// claimed exactly once.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_storm_every_job_is_claimed_once() {
     let bench = Arc::new(Bench::new().await);
-    let finished = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (finished, claims) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let producers: Vec<_> = (0..6_u64)
         .map(|n| {
             let (bench, finished) = (Arc::clone(&bench), Arc::clone(&finished));
+            let claims = Arc::clone(&claims);
             tokio::spawn(async move {
                 let mut sql = connect().await;
                 let mut kept = Vec::new();
@@ -263,8 +267,10 @@ async fn in_a_storm_every_job_is_claimed_once() {
                     let size = (n * 7 + round * 5) % 4 + 1;
                     let jobs = (0..size).map(|i| job(i as i64)).collect();
                     let made = bench.client.enqueue_in(&transaction, jobs).await.unwrap();
-                    for _ in 0..(n * 3 + round) % 5 {
-                        transaction.execute("select 1", &[]).await.unwrap();
+                    // Stays open while so many claims go by.
+                    let until = claims.load(Ordering::Acquire) + (n * 3 + round) % 8;
+                    while claims.load(Ordering::Acquire) < until {
+                        tokio::task::yield_now().await;
                     }
                     if (n + round) % 6 == 0 {
                         transaction.rollback().await.unwrap();
@@ -273,7 +279,7 @@ async fn in_a_storm_every_job_is_claimed_once() {
                         kept.extend(made);
                     }
                 }
-                finished.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+                finished.fetch_add(1, Ordering::AcqRel);
                 kept
             })
         })
@@ -282,10 +288,11 @@ async fn in_a_storm_every_job_is_claimed_once() {
     let claimers: Vec<_> = (0..3)
         .map(|n| {
             let (bench, finished) = (Arc::clone(&bench), Arc::clone(&finished));
+            let claims = Arc::clone(&claims);
             tokio::spawn(async move {
                 let (mut window, mut taken, mut round) = (Window::default(), Vec::new(), 0);
                 loop {
-                    let over = finished.load(std::sync::atomic::Ordering::Acquire) == 6;
+                    let over = finished.load(Ordering::Acquire) == 6;
                     round += 1;
                     if n == 0 && round % 4 == 0 {
                         let claim = claim_of(lane, window.clone());
@@ -293,6 +300,7 @@ async fn in_a_storm_every_job_is_claimed_once() {
                     }
                     let (jobs, next) = bench.claim_from(window, 9).await;
                     window = next;
+                    claims.fetch_add(1, Ordering::AcqRel);
                     if over && jobs.is_empty() {
                         return taken;
                     }
@@ -309,9 +317,10 @@ async fn in_a_storm_every_job_is_claimed_once() {
     for claimer in claimers {
         taken.extend(claimer.await.unwrap());
     }
-    expected.sort_unstable();
-    taken.sort_unstable();
-    assert_eq!(taken, expected);
+    let (made, claimed) = (expected.len(), taken.len());
+    let (expected, taken) = (BTreeSet::from_iter(expected), BTreeSet::from_iter(taken));
+    assert_eq!(expected.difference(&taken).collect::<Vec<_>>(), [] as [&JobId; 0], "lost");
+    assert_eq!(claimed, made, "and none twice");
     assert_eq!(bench.claim(100).await, [], "nor is anything left");
 }
 
@@ -348,12 +357,12 @@ async fn an_open_producer_leaves_the_cost_of_claims_flat() {
         let after = reads(&bench).await;
         costs.push((after.0 - before.0, after.1 - before.1));
     }
-    let (bodies, evidence) = costs[0];
-    assert!(bodies >= 1200, "{costs:?}: what was claimed was read");
-    eprintln!("COSTS {costs:?}");
-    for cost in &costs[1..] {
-        assert!(cost.0 <= bodies * 11 / 10, "{costs:?}");
-        assert!(cost.1 <= evidence + 60, "{costs:?}");
+    // Other tests' transactions may make a claim look at some evidence again: a few rows each of the 30
+    // claims. Were the open producer to hold the bound down, it would be all rows of all rounds since.
+    let evidence_max = 30 * 10;
+    for (bodies, evidence) in &costs {
+        assert_eq!(*bodies, 1200, "{costs:?}: what was claimed was read, and nothing else");
+        assert!(*evidence <= evidence_max, "{costs:?}");
     }
     slow.batch_execute("commit").await.unwrap();
     let before = reads(&bench).await;

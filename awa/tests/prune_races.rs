@@ -21,6 +21,8 @@ use common::stepwise::Stepwise;
 use common::{Bench, connect_to, job};
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// Many times what a prune may wait for a lock.
+const LONG: Duration = Duration::from_secs(20);
 /// Longer than any test: for prunes that are to wait for what the test does.
 const PATIENT_MS: NonZeroU32 = NonZeroU32::new(600_000).unwrap();
 
@@ -200,6 +202,10 @@ async fn what_commits_while_a_prune_waits_decides() {
         };
         let (waited, jobs) = tokio::join!(pruning.step(), meanwhile);
         waited.unwrap();
+        pruning.until("SurveyTerminal").await;
+        pruning.step().await.unwrap();
+        let goes_on = pruning.next().is_some();
+        assert_eq!(goes_on, goes == Goes::Completed, "before anything is carried or folded");
         let outcome = pruning.finish().await.unwrap().unwrap();
         let slot = Slot(0);
         let expected = match goes {
@@ -302,8 +308,8 @@ async fn a_reader_that_stays_blocks_prune_and_not_the_claims() {
     let staying = reader.transaction().await.unwrap();
     staying.query(&bench.spelled("select from S.done_entries_0 limit 1"), &[]).await.unwrap();
     for _ in 0..3 {
-        let outcome = bench.client.prune_oldest(HOUR).await.unwrap();
-        assert_eq!(outcome, PruneOutcome::Blocked { slot: Slot(0) });
+        let outcome = tokio::time::timeout(LONG, bench.client.prune_oldest(HOUR)).await;
+        assert_eq!(outcome.unwrap().unwrap(), PruneOutcome::Blocked { slot: Slot(0) });
     }
     assert_eq!(bench.picture().await, before);
 
@@ -312,10 +318,8 @@ async fn a_reader_that_stays_blocks_prune_and_not_the_claims() {
         bench.enqueue(1).await;
         let mut pruning = Stepwise::begin(&bench, prune()).await;
         pruning.until("Exclude").await;
-        let (waited, claimed) = tokio::join!(
-            pruning.step(),
-            tokio::time::timeout(Duration::from_secs(20), bench.claim(1)),
-        );
+        let (waited, claimed) =
+            tokio::join!(pruning.step(), tokio::time::timeout(LONG, bench.claim(1)),);
         waited.unwrap();
         let outcome = pruning.finish().await.unwrap().unwrap();
         assert_eq!(outcome, PruneOutcome::Blocked { slot: Slot(0) }, "{n}");

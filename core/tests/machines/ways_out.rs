@@ -256,3 +256,17 @@ fn a_rescue_is_bounded() {
     ];
     assert_eq!(fault(rescue(9), script), Fault::Unbalanced { what, expected: 0, found: 1 });
 }
+
+/// H60, H19: what a worker hands back is tried again at once, also after the last attempt it was given; only
+/// where the next attempt could not be counted has the job failed.
+#[test]
+fn what_is_handed_back_is_tried_again() {
+    let error = "the worker shut down".to_owned();
+    let retry = Ending::Retry { error: error.clone(), delay: Span::ZERO };
+    let endings = [(1, retry.clone()), (32_766, retry), (32_767, Ending::Failed { error })];
+    for (attempt, ending) in endings {
+        let job = claimed_job(receipt(4096, 1), attempt, BodyTraits::default());
+        let handed_back = Finished::handed_back(&job, "the worker shut down");
+        assert_eq!(handed_back.ending, ending, "attempt {attempt}");
+    }
+}
