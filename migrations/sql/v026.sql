@@ -250,7 +250,7 @@ create table {schema}.attempt_state (
 create table {schema}.deferred_jobs (
   job_id        bigint primary key,
   lane_id       bigint not null,
-  run_at        timestamptz not null,
+  run_at        timestamptz not null check (isfinite(run_at)),
   created_at    timestamptz not null default now(),
   attempted_at  timestamptz,
   run_lease     bigint not null default 0,
@@ -404,40 +404,76 @@ language plpgsql volatile
 set search_path = ''
 as {quote}
 declare
-  lane    bigint;
-  body    jsonb;
-  job     bigint;
+  wrong text;
+  body  jsonb;
+  lane  bigint;
+  job   bigint;
 begin
-  if enqueue.kind is null or octet_length(enqueue.kind) not between 1 and 200 then
-    raise exception 'kind must be 1 to 200 bytes long' using errcode = '22023';
+  -- The same bounds as the library's, in the same words. A value in a JSON document lies too deep where
+  -- a container stands inside 256 others; less than 512 bytes can't hold so many.
+  wrong := case
+    when enqueue.queue is null then 'queue must not be null'
+    when enqueue.queue = '' then 'queue must not be empty'
+    when octet_length(enqueue.queue) > 200 then
+      format('queue is %s bytes long; at most 200 are allowed', octet_length(enqueue.queue))
+    when enqueue.kind is null then 'kind must not be null'
+    when enqueue.kind = '' then 'kind must not be empty'
+    when octet_length(enqueue.kind) > 200 then
+      format('kind is %s bytes long; at most 200 are allowed', octet_length(enqueue.kind))
+    when enqueue.args is null then 'args must not be null'
+    when octet_length(enqueue.args::text) > 16777216 then
+      format('args is %s bytes long; at most 16777216 are allowed', octet_length(enqueue.args::text))
+    when octet_length(enqueue.args::text) > 512 and jsonb_path_exists(
+           enqueue.args, 'strict $.**{256} ? (@.type() == "object" || @.type() == "array")') then
+      'args is nested too deep; at most 256 levels are allowed'
+    when enqueue.priority is null then 'priority must not be null'
+    when enqueue.priority not between 1 and 4 then
+      format('priority is %s; it must lie between 1 and 4', enqueue.priority)
+    when enqueue.run_at not between '4714-11-24 00:00:00+00 BC' and '294246-12-31 23:59:59.999999+00' then
+      format('run_at is %s; it must lie between 4714-11-24 BC and 294246-12-31', enqueue.run_at)
+    when enqueue.max_attempts is null then 'max_attempts must not be null'
+    when enqueue.max_attempts not between 1 and 32767 then
+      format('max_attempts is %s; it must lie between 1 and 32767', enqueue.max_attempts)
+    when enqueue.shard is null then 'shard must not be null'
+    when enqueue.shard not between 0 and 63 then
+      format('shard is %s; it must lie between 0 and 63', enqueue.shard)
+    when jsonb_typeof(enqueue.metadata) <> 'object' then 'metadata must be a JSON object'
+    when array_ndims(enqueue.tags) > 1 then 'tags must have one dimension'
+    when array_position(enqueue.tags, null) is not null then 'tag must not be null'
+    when '' = any (enqueue.tags) then 'tag must not be empty'
+  end;
+  if wrong is null and cardinality(enqueue.tags) > 0 then
+    select format('tag is %s bytes long; at most 200 are allowed', max(octet_length(t.tag)))
+      into wrong
+      from unnest(enqueue.tags) as t (tag)
+    having max(octet_length(t.tag)) > 200;
   end if;
-  if enqueue.args is null then
-    raise exception 'args must not be null' using errcode = '22023';
+  if wrong is null then
+    body := nullif(
+      case when enqueue.metadata <> '{}' then jsonb_build_object('metadata', enqueue.metadata) else '{}' end
+      || case when cardinality(enqueue.tags) > 0 then jsonb_build_object('tags', enqueue.tags) else '{}' end,
+      '{}');
+    wrong := case
+      when octet_length(body::text) > 16777216 then
+        format('metadata is %s bytes long with tags; at most 16777216 are allowed', octet_length(body::text))
+      when octet_length(body::text) > 512 and jsonb_path_exists(
+             body, 'strict $.**{256} ? (@.type() == "object" || @.type() == "array")') then
+        'metadata is nested too deep; at most 255 levels are allowed'
+    end;
   end if;
-  if octet_length(enqueue.args::text) > 16777216 then
-    raise exception 'args is % bytes long; at most 16777216 are allowed', octet_length(enqueue.args::text)
-      using errcode = '22023';
+  if wrong is null then
+    select l.lane_id into lane from {schema}.queue_lanes l
+     where l.queue = enqueue.queue and l.priority = enqueue.priority and l.enqueue_shard = enqueue.shard;
+    wrong := case
+      when lane is not null then null
+      when exists (select from {schema}.queues q where q.queue = enqueue.queue) then
+        format('shard %s of queue "%s" is not declared', enqueue.shard, enqueue.queue)
+      else format('queue "%s" is not declared in this schema', enqueue.queue)
+    end;
   end if;
-  if enqueue.priority is null or enqueue.priority not between 1 and 4 then
-    raise exception 'priority is %; it must lie between 1 and 4', enqueue.priority using errcode = '22023';
+  if wrong is not null then
+    raise exception '%', wrong using errcode = '22023';
   end if;
-  if enqueue.max_attempts is null or enqueue.max_attempts not between 1 and 32767 then
-    raise exception 'max_attempts is %; it must lie between 1 and 32767', enqueue.max_attempts
-      using errcode = '22023';
-  end if;
-  if enqueue.metadata is not null and jsonb_typeof(enqueue.metadata) <> 'object' then
-    raise exception 'metadata must be a JSON object' using errcode = '22023';
-  end if;
-  select l.lane_id into lane from {schema}.queue_lanes l
-   where l.queue = enqueue.queue and l.priority = enqueue.priority and l.enqueue_shard = enqueue.shard;
-  if lane is null then
-    raise exception 'queue "%" with shard % is not declared in this schema', enqueue.queue, enqueue.shard
-      using errcode = '22023';
-  end if;
-  body := nullif(
-    case when enqueue.metadata <> '{}' then jsonb_build_object('metadata', enqueue.metadata) else '{}' end
-    || case when cardinality(enqueue.tags) > 0 then jsonb_build_object('tags', enqueue.tags) else '{}' end,
-    '{}');
 
   if enqueue.run_at > now() then
     insert into {schema}.deferred_jobs (job_id, lane_id, run_at, state, kind, args, max_attempts, payload)
