@@ -1,0 +1,1 @@
+copy floor_jobs (lane, kind, args) from stdin

@@ -1,0 +1,1 @@
+copy plain_jobs (queue, kind, args) from stdin

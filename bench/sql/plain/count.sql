@@ -1,0 +1,1 @@
+select state, count(*) from plain_jobs where queue = $1 group by state

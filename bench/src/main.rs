@@ -1,0 +1,100 @@
+//! Measures Awa beside a plain `SKIP LOCKED` table and the floor, on a private server, in one run.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)]
+
+mod contender;
+mod lab;
+mod meter;
+mod report;
+mod scenario;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+
+use lab::Lab;
+use report::Report;
+use scenario::Bench;
+
+/// Measures Awa beside a plain SKIP LOCKED table and the floor. Figures are medians of several runs.
+#[derive(Parser)]
+#[command(name = "awa-bench", version)]
+struct Options {
+    /// What to measure.
+    #[arg(required = true, value_enum)]
+    scenarios: Vec<Scenario>,
+    /// Jobs of a measurement; expensive cases take a part of it.
+    #[arg(long, default_value_t = 100_000)]
+    jobs: u64,
+    /// Runs of each case.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Where report.json and the charts go.
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// PostgreSQL's major version; any that is there unless told.
+    #[arg(long)]
+    postgres: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// Everything below.
+    All,
+    /// Ways in.
+    Enqueue,
+    /// Claim and complete by storage calls.
+    Drain,
+    /// The worker runtime.
+    Worker,
+    /// Offered rates: latency.
+    Steady,
+    /// Jobs that fail, jobs that take the general path.
+    Failing,
+    /// Cost a job as the backlog grows.
+    Growth,
+}
+
+impl Scenario {
+    const EACH: [Self; 6] =
+        [Self::Enqueue, Self::Drain, Self::Worker, Self::Steady, Self::Failing, Self::Growth];
+
+    async fn run(self, bench: &mut Bench) -> Result<()> {
+        match self {
+            Self::All => {
+                for scenario in Self::EACH {
+                    Box::pin(scenario.run(bench)).await?;
+                }
+                Ok(())
+            }
+            Self::Enqueue => scenario::enqueue::run(bench).await,
+            Self::Drain => scenario::drain::run(bench).await,
+            Self::Worker => scenario::worker::run(bench).await,
+            Self::Steady => scenario::steady::run(bench).await,
+            Self::Failing => scenario::failing::run(bench).await,
+            Self::Growth => scenario::growth::run(bench).await,
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    let progress = indicatif::ProgressBar::new_spinner();
+    let lab = Lab::start(options.postgres).await?;
+    let conditions = lab.conditions().await?;
+    let (jobs, runs) = (options.jobs.max(1), options.runs.max(1));
+    let mut bench = Bench { lab, jobs, runs, samples: Vec::new(), progress };
+    for scenario in options.scenarios {
+        scenario.run(&mut bench).await?;
+    }
+    bench.progress.finish_and_clear();
+    let report = Report { conditions, samples: bench.samples };
+    println!("{}", report.text());
+    std::fs::create_dir_all(&options.out).context("making the directory of --out")?;
+    let json = serde_json::to_string_pretty(&report)?;
+    std::fs::write(options.out.join("report.json"), json).context("writing report.json")?;
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! How often a failure inside the floor is rewritten while the ring turns twenty times, and what that costs
+//! each job. The ring is driven as hard as it goes: a slot is pruned as soon as the next one is wanted, which
+//! the shipped policy would not do to slots that carry much beside what they drop.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use awa::{Client, PruneOutcome, Ring, limits};
+
+use crate::contender::{Contender, Ours, Producer, args, queue_name};
+use crate::report::Sample;
+use crate::scenario::history::{end, forget_claims, rotate};
+use crate::scenario::{Bench, SMALL, measured};
+
+const SCENARIO: &str = "carry";
+const WRAPS: u64 = 20;
+/// Segments between two looks at the claim ring.
+const CLAIMS_KEPT: u64 = 8;
+
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    /// One job in so many fails for good.
+    one_in: u64,
+    floor: Duration,
+}
+
+const WITHOUT: Case = Case { name: "1 % fail, no floor", one_in: 100, floor: Duration::ZERO };
+const CASES: [Case; 2] = [
+    Case { name: "1 % fail, all carried", one_in: 100, floor: Duration::MAX },
+    Case { name: "0.1 % fail, all carried", one_in: 1_000, floor: Duration::MAX },
+];
+
+pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
+    for _ in 0..bench.runs {
+        let base = one(bench, WITHOUT, None).await?;
+        for case in CASES {
+            one(bench, case, Some(base)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives the log that a job wrote. `base`: the same where nothing was carried.
+async fn one(bench: &mut Bench, case: Case, base: Option<f64>) -> Result<f64> {
+    bench.say(format!("{SCENARIO}: {}", case.name));
+    let place = bench.lab.place().await?;
+    let ours = Ours::install(&place, 1).await?;
+    let each = (bench.jobs / 50).max(case.one_in);
+    let failures = each / case.one_in;
+    let segments = WRAPS * limits::QUEUE_SLOTS as u64;
+    let mut carried = 0;
+    let mut held = 0;
+    let cost = measured(&bench.lab, &place, each * segments, || async {
+        let client = ours.client().await?;
+        let mut producer = ours.producer().await?;
+        for segment in 0..segments {
+            producer.copy(0, (0..each).map(|n| args(SMALL, segment * each + n)).collect()).await?;
+            end(&ours, 0, each, failures).await?;
+            carried += next_segment(&client, case.floor).await?;
+            if segment % CLAIMS_KEPT == 0 {
+                forget_claims(&client).await?;
+            }
+        }
+        held = client.counts(&queue_name(0)).await?.failed;
+        Ok(())
+    })
+    .await?;
+    let failed = (failures * segments) as f64;
+    let wal = cost.each(cost.wal_bytes);
+    let (jobs, carried) = (cost.jobs as f64, carried as f64);
+    let mut sample = Sample::new(SCENARIO, case.name, Ours::NAME, cost)
+        .with("carries a failure", carried / failed)
+        .with("carries a job", carried / jobs)
+        .with("failures held", held as f64);
+    if let Some(base) = base.filter(|_| carried > 0.0) {
+        sample = sample.with("WAL B a carried row", (wal - base) * jobs / carried);
+    }
+    bench.take(sample);
+    bench.lab.clear(place).await?;
+    Ok(wal)
+}
+
+/// Opens the next segment, and prunes for it if that must be. Gives how many failures were carried.
+async fn next_segment(client: &Client, floor: Duration) -> Result<i64> {
+    let mut carried = 0;
+    while !rotate(client, Ring::Queue).await? {
+        match client.prune_oldest(floor).await? {
+            PruneOutcome::Pruned { carried_failed_rows, .. } => carried += carried_failed_rows,
+            other => bail!("{other}"),
+        }
+    }
+    Ok(carried)
+}
