@@ -56,8 +56,8 @@ pub(crate) trait Contender: Clone + Send + Sync + Sized + 'static {
     fn settle(place: &Place) -> impl Future<Output = Result<()>> + Send;
     /// One more producer.
     fn producer(&self) -> impl Future<Output = Result<Self::Producer>> + Send;
-    /// The claimer of one queue.
-    fn claimer(&self, queue: usize) -> impl Future<Output = Result<Self::Claimer>> + Send;
+    /// A claimer for each queue; all share one connection, as in a worker.
+    fn claimers(&self, queues: usize) -> impl Future<Output = Result<Vec<Self::Claimer>>> + Send;
     /// One more completer.
     fn completer(&self) -> impl Future<Output = Result<Self::Completer>> + Send;
 }
@@ -77,7 +77,10 @@ pub(crate) trait Producer: Send + 'static {
 /// Claims jobs of one queue: each call is a transaction.
 pub(crate) trait Claimer<Taken>: Send + 'static {
     /// Up to `limit` jobs with their args; `None` if there are none.
-    fn claim(&mut self, limit: usize) -> impl Future<Output = Result<Option<(Taken, usize)>>> + Send;
+    fn claim(
+        &mut self,
+        limit: usize,
+    ) -> impl Future<Output = Result<Option<(Taken, usize)>>> + Send;
 }
 
 /// Completes what was claimed: each call is a transaction.

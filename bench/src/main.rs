@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
+mod chart;
 mod contender;
 mod lab;
 mod meter;
 mod report;
 mod scenario;
+mod timed;
 
 use std::path::PathBuf;
 
@@ -55,11 +57,32 @@ enum Scenario {
     Failing,
     /// Cost a job as the backlog grows.
     Growth,
+    /// Emptying a slot, with failures to carry.
+    Prune,
+    /// Failures rewritten while the ring turns.
+    Carry,
+    /// Folding pending counts.
+    Rollup,
+    /// Exact counts, by what is retained.
+    Counts,
+    /// A worker that has nothing to do.
+    Idle,
 }
 
 impl Scenario {
-    const EACH: [Self; 6] =
-        [Self::Enqueue, Self::Drain, Self::Worker, Self::Steady, Self::Failing, Self::Growth];
+    const EACH: [Self; 11] = [
+        Self::Enqueue,
+        Self::Drain,
+        Self::Worker,
+        Self::Steady,
+        Self::Failing,
+        Self::Growth,
+        Self::Prune,
+        Self::Carry,
+        Self::Rollup,
+        Self::Counts,
+        Self::Idle,
+    ];
 
     async fn run(self, bench: &mut Bench) -> Result<()> {
         match self {
@@ -75,6 +98,11 @@ impl Scenario {
             Self::Steady => scenario::steady::run(bench).await,
             Self::Failing => scenario::failing::run(bench).await,
             Self::Growth => scenario::growth::run(bench).await,
+            Self::Prune => scenario::prune::run(bench).await,
+            Self::Carry => scenario::carry::run(bench).await,
+            Self::Rollup => scenario::rollup::run(bench).await,
+            Self::Counts => scenario::counts::run(bench).await,
+            Self::Idle => scenario::idle::run(bench).await,
         }
     }
 }
@@ -96,5 +124,6 @@ async fn main() -> Result<()> {
     std::fs::create_dir_all(&options.out).context("making the directory of --out")?;
     let json = serde_json::to_string_pretty(&report)?;
     std::fs::write(options.out.join("report.json"), json).context("writing report.json")?;
+    chart::write(&report, &options.out)?;
     Ok(())
 }

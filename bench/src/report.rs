@@ -51,7 +51,12 @@ impl Latency {
 }
 
 impl Sample {
-    pub(crate) fn new(scenario: &str, case: impl Into<String>, contender: &str, cost: Cost) -> Self {
+    pub(crate) fn new(
+        scenario: &str,
+        case: impl Into<String>,
+        contender: &str,
+        cost: Cost,
+    ) -> Self {
         Self {
             scenario: scenario.to_owned(),
             case: case.into(),
@@ -152,8 +157,19 @@ impl Report {
         table.load_preset(presets::NOTHING);
         let latency = groups.iter().any(|group| group[0].latency.is_some());
         let mut head = vec![
-            "case", "contender", "/s", "spread", "× plain", "× floor", "server µs", "client µs",
-            "WAL B", "records", "images B", "tx", "dead",
+            "case",
+            "contender",
+            "/s",
+            "spread",
+            "× plain",
+            "× floor",
+            "server µs",
+            "client µs",
+            "WAL B",
+            "records",
+            "images B",
+            "tx",
+            "dead",
         ];
         if latency {
             head.extend(["p50 ms", "p99", "p99.9"]);
@@ -177,7 +193,8 @@ impl Report {
         let of = |value: &dyn Fn(&Sample) -> f64| {
             Spread::of(group.iter().map(|sample| value(sample)).collect())
         };
-        let median = |value: &dyn Fn(&Sample) -> f64| of(value).map_or(String::new(), |s| short(s.median));
+        let median =
+            |value: &dyn Fn(&Sample) -> f64| of(value).map_or(String::new(), |s| short(s.median));
         let rate = of(&|s| s.cost.rate());
         let ratio = |contender: &str| {
             let theirs = self.rate_of(contender, first)?;
@@ -249,7 +266,8 @@ mod tests {
 
     #[test]
     fn the_median_lies_in_the_middle() {
-        let spread = |values: &[f64]| Spread::of(values.to_vec()).map(|s| (s.least, s.median, s.most));
+        let spread =
+            |values: &[f64]| Spread::of(values.to_vec()).map(|s| (s.least, s.median, s.most));
         assert_eq!(spread(&[3.0, 1.0, 2.0]), Some((1.0, 2.0, 3.0)));
         assert_eq!(spread(&[4.0, 1.0]), Some((1.0, 2.5, 4.0)));
         assert_eq!(spread(&[f64::NAN]), None);
@@ -257,7 +275,8 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let cases = [(0.0, "0"), (0.0012, "0.0012"), (1.234, "1.23"), (12.34, "12.3"), (123.4, "123")];
+        let cases =
+            [(0.0, "0"), (0.0012, "0.0012"), (1.234, "1.23"), (12.34, "12.3"), (123.4, "123")];
         for (value, text) in cases {
             assert_eq!(short(value), text);
         }

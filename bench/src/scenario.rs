@@ -1,9 +1,15 @@
 //! The questions. Each is asked of all contenders in turn, run by run, so that a noisy minute hits all.
 
+pub(crate) mod carry;
+pub(crate) mod counts;
 pub(crate) mod drain;
 pub(crate) mod enqueue;
 pub(crate) mod failing;
 pub(crate) mod growth;
+mod history;
+pub(crate) mod idle;
+pub(crate) mod prune;
+pub(crate) mod rollup;
 pub(crate) mod steady;
 pub(crate) mod worker;
 
@@ -95,10 +101,7 @@ pub(crate) async fn drain<C: Contender>(
     batch: usize,
     jobs: u64,
 ) -> Result<()> {
-    let mut claimers = Vec::new();
-    for queue in 0..queues {
-        claimers.push(contender.claimer(queue).await?);
-    }
+    let mut claimers = contender.claimers(queues).await?;
     let mut completer = contender.completer().await?;
     let (claimed, mut waiting) = tokio::sync::mpsc::channel(PIPELINE);
     let completing = tokio::spawn(async move {

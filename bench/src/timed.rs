@@ -29,11 +29,13 @@ impl<M> Timed<M> {
     fn timed<O>(&mut self, turn: Turn<O>) -> Turn<(O, Times)> {
         match turn {
             Turn::Ask(steps) => {
-                self.asked = Some((steps.iter().map(awa::core::Step::name).collect(), Instant::now()));
+                self.asked =
+                    Some((steps.iter().map(awa::core::Step::name).collect(), Instant::now()));
                 Turn::Ask(steps)
             }
             Turn::Last(steps) => {
-                self.asked = Some((steps.iter().map(awa::core::Step::name).collect(), Instant::now()));
+                self.asked =
+                    Some((steps.iter().map(awa::core::Step::name).collect(), Instant::now()));
                 Turn::Last(steps)
             }
             Turn::Commit(outcome) => Turn::Commit((outcome, self.times())),
@@ -128,8 +130,12 @@ mod tests {
         let mut machine = Timed::new(Two(0));
         assert!(matches!(machine.start(), Turn::Ask(steps) if steps.len() == 1));
         std::thread::sleep(Duration::from_millis(5));
-        assert!(matches!(machine.resume(Vec::new()), Turn::Last(steps) if steps == [Step::FindDeltas]));
-        let Turn::Commit((outcome, times)) = machine.resume(Vec::new()) else { panic!("it commits") };
+        assert!(
+            matches!(machine.resume(Vec::new()), Turn::Last(steps) if steps == [Step::FindDeltas])
+        );
+        let Turn::Commit((outcome, times)) = machine.resume(Vec::new()) else {
+            panic!("it commits")
+        };
         assert_eq!(outcome, 2);
         let (first, last) = (times.of("LockRing"), times.of("FindDeltas"));
         assert!(first >= Some(Duration::from_millis(5)));

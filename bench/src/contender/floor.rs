@@ -1,5 +1,7 @@
 //! The floor: append, one index, one row of evidence a batch.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use awa::tokio_postgres::{Client, Statement};
 use futures_util::SinkExt;
@@ -24,7 +26,7 @@ pub(crate) struct FloorProducer {
 }
 
 pub(crate) struct FloorClaimer {
-    sql: Client,
+    sql: Arc<Client>,
     claim: Statement,
     lane: i64,
     position: i64,
@@ -64,10 +66,16 @@ impl Contender for Floor {
         Ok(FloorProducer { sql, enqueue })
     }
 
-    async fn claimer(&self, queue: usize) -> Result<FloorClaimer> {
-        let sql = crate::lab::connect(&self.url).await?;
+    async fn claimers(&self, queues: usize) -> Result<Vec<FloorClaimer>> {
+        let sql = Arc::new(crate::lab::connect(&self.url).await?);
         let claim = sql.prepare(CLAIM).await?;
-        Ok(FloorClaimer { sql, claim, lane: queue as i64, position: 0 })
+        let claimer = |queue| FloorClaimer {
+            sql: Arc::clone(&sql),
+            claim: claim.clone(),
+            lane: queue as i64,
+            position: 0,
+        };
+        Ok((0..queues).map(claimer).collect())
     }
 
     async fn completer(&self) -> Result<FloorCompleter> {

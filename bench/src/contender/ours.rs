@@ -80,10 +80,14 @@ impl Contender for Ours {
         Ok(OurProducer { client: self.client().await? })
     }
 
-    async fn claimer(&self, queue: usize) -> Result<OurClaimer> {
+    async fn claimers(&self, queues: usize) -> Result<Vec<OurClaimer>> {
         let client = self.client().await?;
-        let lane = lane(&client, queue).await?;
-        Ok(OurClaimer { client, lane, window: Window::default() })
+        let mut claimers = Vec::new();
+        for queue in 0..queues {
+            let lane = lane(&client, queue).await?;
+            claimers.push(OurClaimer { client: client.clone(), lane, window: Window::default() });
+        }
+        Ok(claimers)
     }
 
     async fn completer(&self) -> Result<OurCompleter> {
@@ -114,7 +118,9 @@ impl OurClaimer {
                 self.window = window;
                 Ok(jobs)
             }
-            ClaimOutcome::Refused { refusal, .. } => anyhow::bail!("a claim was refused: {refusal}"),
+            ClaimOutcome::Refused { refusal, .. } => {
+                anyhow::bail!("a claim was refused: {refusal}")
+            }
         }
     }
 }

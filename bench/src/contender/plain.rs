@@ -1,5 +1,7 @@
 //! A plain table with `SKIP LOCKED`, in batches.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use awa::tokio_postgres::{Client, Statement};
 use futures_util::SinkExt;
@@ -24,7 +26,7 @@ pub(crate) struct PlainProducer {
 }
 
 pub(crate) struct PlainClaimer {
-    sql: Client,
+    sql: Arc<Client>,
     claim: Statement,
     queue: String,
 }
@@ -56,10 +58,15 @@ impl Contender for Plain {
         Ok(PlainProducer { sql, enqueue })
     }
 
-    async fn claimer(&self, queue: usize) -> Result<PlainClaimer> {
-        let sql = crate::lab::connect(&self.url).await?;
+    async fn claimers(&self, queues: usize) -> Result<Vec<PlainClaimer>> {
+        let sql = Arc::new(crate::lab::connect(&self.url).await?);
         let claim = sql.prepare(CLAIM).await?;
-        Ok(PlainClaimer { sql, claim, queue: queue_name(queue) })
+        let claimer = |queue| PlainClaimer {
+            sql: Arc::clone(&sql),
+            claim: claim.clone(),
+            queue: queue_name(queue),
+        };
+        Ok((0..queues).map(claimer).collect())
     }
 
     async fn completer(&self) -> Result<PlainCompleter> {

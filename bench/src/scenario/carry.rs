@@ -9,7 +9,7 @@ use awa::{Client, PruneOutcome, Ring, limits};
 
 use crate::contender::{Contender, Ours, Producer, args, queue_name};
 use crate::report::Sample;
-use crate::scenario::history::{end, forget_claims, rotate};
+use crate::scenario::history::{claimer, end, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, measured};
 
 const SCENARIO: &str = "carry";
@@ -54,9 +54,10 @@ async fn one(bench: &mut Bench, case: Case, base: Option<f64>) -> Result<f64> {
     let cost = measured(&bench.lab, &place, each * segments, || async {
         let client = ours.client().await?;
         let mut producer = ours.producer().await?;
+        let mut claimer = claimer(&ours).await?;
         for segment in 0..segments {
             producer.copy(0, (0..each).map(|n| args(SMALL, segment * each + n)).collect()).await?;
-            end(&ours, 0, each, failures).await?;
+            end(&ours, &mut claimer, each, failures).await?;
             carried += next_segment(&client, case.floor).await?;
             if segment % CLAIMS_KEPT == 0 {
                 forget_claims(&client).await?;

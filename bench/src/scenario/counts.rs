@@ -110,14 +110,15 @@ async fn ours(bench: &mut Bench, case: &str, rows: u64, queues: usize) -> Result
     let contender = Ours::install(&place, queues).await?;
     let client = contender.client().await?;
     let segment = (rows / SEGMENTS).max(SEGMENT_MIN) / queues as u64 * queues as u64;
+    let mut claimers = contender.claimers(queues).await?;
     let mut filled = 0;
     while filled < rows {
         let more = segment.min(rows - filled);
         interleave(&client, queues, more).await?;
-        for queue in 0..queues {
+        for (queue, claimer) in claimers.iter_mut().enumerate() {
             // Where they don't divide, the first queues have one more.
             let of_queue = (more + (queues - 1 - queue) as u64) / queues as u64;
-            end(&contender, queue, of_queue, 0).await?;
+            end(&contender, claimer, of_queue, 0).await?;
         }
         filled += more;
         if filled < rows {
@@ -125,7 +126,7 @@ async fn ours(bench: &mut Bench, case: &str, rows: u64, queues: usize) -> Result
         }
         forget_claims(&client).await?;
     }
-    drop(client);
+    drop((client, claimers));
     let of_first = filled.div_ceil(queues as u64);
     let sample = counted::<Ours, OurCounter>(bench, &place, &contender, case, of_first).await?;
     // Only what is alike makes a line.
@@ -189,7 +190,7 @@ async fn counted<C: Contender, K: Counter>(
 /// Enqueues, claims and completes a few jobs at a time until told to stop.
 async fn flow<C: Contender>(contender: C, stop: Arc<AtomicBool>) -> Result<()> {
     let mut producer = contender.producer().await?;
-    let mut claimer = contender.claimer(0).await?;
+    let mut claimer = contender.claimers(1).await?.pop().context("a claimer was asked for")?;
     let mut completer = contender.completer().await?;
     let mut ticks = tokio::time::interval(FLOW_EVERY);
     let mut number = 0;
@@ -213,7 +214,12 @@ async fn session(place: &Place) -> Result<i32> {
 
 /// Time of the session, and of the server's processes that have ended: a session's parallel workers.
 fn cpu(session: i32, postmaster: u32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{session}/schedstat"))?;
-    let own = stat.split(' ').next().context("schedstat is empty")?.parse()?;
-    Ok(Duration::from_nanos(own) + crate::meter::ended(postmaster)?)
+    let own = fs::read_to_string(format!("/proc/{session}/schedstat"))?;
+    let own = own.split(' ').next().context("schedstat is empty")?.parse()?;
+    let ended = fs::read_to_string(format!("/proc/{postmaster}/stat"))?;
+    let (_, fields) = ended.rsplit_once(')').context("/proc/PID/stat has no name")?;
+    // User and system time, in hundredths of a second, after the state and twelve more.
+    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>()?;
+    Ok(Duration::from_nanos(own) + Duration::from_millis(ticks * 10))
 }

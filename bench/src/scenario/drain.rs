@@ -22,12 +22,40 @@ struct Case {
 
 const CASES: [Case; 7] = [
     Case { name: "claims of 512", queues: 1, batch: 512, bytes: SMALL, share: 1, pinned: false },
-    Case { name: "claims of 512, a snapshot pinned", queues: 1, batch: 512, bytes: SMALL, share: 1, pinned: true },
+    Case {
+        name: "claims of 512, a snapshot pinned",
+        queues: 1,
+        batch: 512,
+        bytes: SMALL,
+        share: 1,
+        pinned: true,
+    },
     Case { name: "claims of 64", queues: 1, batch: 64, bytes: SMALL, share: 2, pinned: false },
     Case { name: "claims of 1", queues: 1, batch: 1, bytes: SMALL, share: 50, pinned: false },
-    Case { name: "claims of 512, 4 queues", queues: 4, batch: 512, bytes: SMALL, share: 1, pinned: false },
-    Case { name: "claims of 512, 64 queues", queues: 64, batch: 512, bytes: SMALL, share: 1, pinned: false },
-    Case { name: "claims of 512, 1,000 B", queues: 1, batch: 512, bytes: 1_000, share: 2, pinned: false },
+    Case {
+        name: "claims of 512, 4 queues",
+        queues: 4,
+        batch: 512,
+        bytes: SMALL,
+        share: 1,
+        pinned: false,
+    },
+    Case {
+        name: "claims of 512, 64 queues",
+        queues: 64,
+        batch: 512,
+        bytes: SMALL,
+        share: 1,
+        pinned: false,
+    },
+    Case {
+        name: "claims of 512, 1,000 B",
+        queues: 1,
+        batch: 512,
+        bytes: 1_000,
+        share: 2,
+        pinned: false,
+    },
 ];
 
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
@@ -51,10 +79,9 @@ async fn one<C: Contender>(bench: &mut Bench, case: Case) -> Result<()> {
     let pin = if case.pinned { Some(place.pin().await?) } else { None };
     fill(&contender, case.queues, each, case.bytes).await?;
     C::settle(&place).await?;
-    let cost = measured(&bench.lab, &place, jobs, || {
-        drain(&contender, case.queues, case.batch, jobs)
-    })
-    .await?;
+    let cost =
+        measured(&bench.lab, &place, jobs, || drain(&contender, case.queues, case.batch, jobs))
+            .await?;
     drop(pin);
     bench.take(Sample::new(SCENARIO, case.name, C::NAME, cost));
     bench.lab.clear(place).await

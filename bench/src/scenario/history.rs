@@ -1,6 +1,6 @@
 //! Terminal rows as the engine itself writes them: by COPY, claims and completions.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use awa::core::ClaimedJob;
 use awa::core::machine::close::Finished;
 use awa::{Client, Job, PruneOutcome, Ring, RotateOutcome, limits};
@@ -12,11 +12,23 @@ use crate::scenario::{FILL_ROWS, SMALL};
 /// What a failed attempt says.
 const ERROR: &[u8] = b"connection refused: upstream at 10.0.0.7:8443";
 
-/// Claims `jobs` jobs that lie ready in a queue, 4096 at a time, and ends them. `failures` of them fail for
-/// good, spread evenly; the others succeed on the compact path.
-pub(crate) async fn end(ours: &Ours, queue: usize, jobs: u64, failures: u64) -> Result<()> {
+/// Claims jobs of one queue.
+type OurClaimer = <Ours as Contender>::Claimer;
+
+/// The claimer of the first queue.
+pub(crate) async fn claimer(ours: &Ours) -> Result<OurClaimer> {
+    ours.claimers(1).await?.pop().context("a claimer was asked for")
+}
+
+/// Claims `jobs` jobs that lie ready, 4096 at a time, and ends them. `failures` of them fail for good, spread
+/// evenly; the others succeed on the compact path.
+pub(crate) async fn end(
+    ours: &Ours,
+    claimer: &mut OurClaimer,
+    jobs: u64,
+    failures: u64,
+) -> Result<()> {
     ensure!(failures <= jobs, "{failures} of {jobs} jobs can't fail");
-    let mut claimer = ours.claimer(queue).await?;
     let mut completer = ours.completer().await?;
     let mut done = 0;
     while done < jobs {

@@ -11,7 +11,7 @@ use awa::{Ring, Worker};
 use crate::contender::{Contender, Ours, queue_name};
 use crate::meter::Cost;
 use crate::report::{Sample, short};
-use crate::scenario::history::{end, forget_claims, rotate};
+use crate::scenario::history::{claimer, end, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
 
 const SCENARIO: &str = "idle";
@@ -38,7 +38,7 @@ async fn one(bench: &mut Bench, held: u64) -> Result<()> {
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, 1).await?;
     fill(&ours, 1, held, SMALL).await?;
-    end(&ours, 0, held, held).await?;
+    end(&ours, &mut claimer(&ours).await?, held, held).await?;
     let client = ours.client().await?;
     rotate(&client, Ring::Queue).await?;
     forget_claims(&client).await?;

@@ -12,7 +12,7 @@ use awa::{Ring, Slot};
 
 use crate::contender::{Contender, Ours};
 use crate::report::{Sample, short};
-use crate::scenario::history::{end, forget_claims, rotate};
+use crate::scenario::history::{claimer, end, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
 use crate::timed::{Timed, Times, ms};
 
@@ -44,7 +44,7 @@ async fn one(bench: &mut Bench, rows: u64, failures: u64) -> Result<()> {
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, 1).await?;
     fill(&ours, 1, rows, SMALL).await?;
-    end(&ours, 0, rows, failures).await?;
+    end(&ours, &mut claimer(&ours).await?, rows, failures).await?;
     let client = ours.client().await?;
     rotate(&client, Ring::Queue).await?;
     forget_claims(&client).await?;

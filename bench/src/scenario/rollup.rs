@@ -42,7 +42,8 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
 
 async fn one(bench: &mut Bench, case: Case) -> Result<()> {
     let (deltas, queues) = (short(case.deltas as f64), case.queues);
-    let name = format!("{deltas} deltas, {queues} {}", if queues == 1 { "queue" } else { "queues" });
+    let name =
+        format!("{deltas} deltas, {queues} {}", if queues == 1 { "queue" } else { "queues" });
     bench.say(format!("{SCENARIO}: {name}"));
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, queues).await?;
@@ -70,8 +71,7 @@ async fn append(ours: &Ours, case: Case) -> Result<()> {
     // A queue's jobs take positions in a row: eight of them have eight buckets.
     fill(ours, case.queues, each, SMALL).await?;
     let mut waiting = Vec::new();
-    for queue in 0..case.queues {
-        let mut claimer = ours.claimer(queue).await?;
+    for mut claimer in ours.claimers(case.queues).await? {
         let mut claimed = Vec::new();
         while (claimed.len() as u64) < each {
             claimed.extend(claimer.claim_jobs(usize::from(limits::CLAIM_ROWS_MAX)).await?);
@@ -93,7 +93,10 @@ async fn roll_up(ours: &Ours, deltas: u64) -> Result<Times> {
     let (outcome, times) = client.run(Timed::new(Rollup::new(Slot(0)))).await?;
     match outcome.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))? {
         RollupOutcome::Folded { rows, sum, .. } => {
-            ensure!(rows == deltas as i64, "{rows} deltas were pending, of {sum} jobs, not {deltas}");
+            ensure!(
+                rows == deltas as i64,
+                "{rows} deltas were pending, of {sum} jobs, not {deltas}"
+            );
             Ok(times)
         }
         other => bail!("{other:?}"),
