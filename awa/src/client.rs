@@ -1,7 +1,10 @@
 //! What a service holds to enqueue, look and operate.
 
+mod connect;
 mod enqueue;
+mod installation;
 mod operate;
+mod wake;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,32 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use awa_driver::core::machine::declare::{DeclareQueue, FindLanes};
 use awa_driver::core::{Lane, Machine, QueueName, Refusal, SchemaName, UserError};
 use awa_driver::tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use awa_driver::tokio_postgres::{Config, Socket};
-use awa_driver::{Connector, Embedded, Error, Migrated, Sessions, Sql, Statements};
+use awa_driver::tokio_postgres::{Config, NoTls, Socket};
+use awa_driver::{Connector, Embedded, Error, Sessions, Sql, Statements};
+pub use connect::connect;
+pub use installation::{Hold, drop_installation, hold, installations, migrate};
 
 /// How often an operation that PostgreSQL undid to resolve a conflict is tried.
 const TRIES: usize = 5;
 /// Connections of a client, unless told otherwise.
 const CONNECTIONS: usize = 8;
-
-/// Brings the schema to the version of this build; see [`awa_driver::migrate()`].
-///
-/// # Errors
-/// The server can't be reached or is too old, the schema is newer or its name is no name.
-pub async fn migrate(url: &str, schema: &str) -> Result<Migrated, Error> {
-    let schema = SchemaName::new(schema)?;
-    let mut client = Connector::without_tls(url)?.connect().await?;
-    awa_driver::migrate(&mut client, &schema).await
-}
-
-/// Drops an installation and its schema: for tests and demonstrations.
-///
-/// # Errors
-/// The server can't be reached or refuses.
-pub async fn drop_installation(url: &str, schema: &SchemaName) -> Result<(), Error> {
-    let client = Connector::without_tls(url)?.connect().await?;
-    awa_driver::drop_installation(&client, schema).await
-}
 
 /// How a [`Client`] connects.
 #[derive(Clone, Copy, Debug)]
@@ -64,15 +50,18 @@ struct Shared {
     embedded: Embedded,
     lanes: Mutex<BTreeMap<QueueName, Arc<[Lane]>>>,
     behind_pooler: bool,
+    wakes: wake::Wakes,
 }
 
 impl Client {
-    /// Connects without TLS to the installation in `schema`. It must have been migrated.
+    /// Connects without TLS to the installation in `schema`. It must have been migrated. Reaching an
+    /// address may take 10 s, unless `connect_timeout` says otherwise.
     ///
     /// # Errors
-    /// The server can't be reached; the schema holds no installation of this build's version.
+    /// The server can't be reached ([`Error::is_connection`]; the error names it); the schema holds no
+    /// installation of this build's version.
     pub async fn connect(url: &str, schema: &str) -> Result<Self, Error> {
-        Self::start(Connector::without_tls(url)?, schema, ClientOptions::default()).await
+        Self::start(connect::config(url)?, NoTls, schema, ClientOptions::default()).await
     }
 
     /// The same with TLS and options of one's own.
@@ -91,17 +80,25 @@ impl Client {
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        Self::start(Connector::new(config, tls), schema, options).await
+        Self::start(connect::limited(config), tls, schema, options).await
     }
 
-    async fn start(
-        connector: Connector,
+    async fn start<T>(
+        config: Config,
+        tls: T,
         schema: &str,
         options: ClientOptions,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Error>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + 'static,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
         let schema = SchemaName::new(schema)?;
-        let mut first = connector.connect().await?;
+        let mut first = connect::reach(&config, tls.clone()).await?;
         awa_driver::check(&mut first, &schema).await?;
+        let connector = Connector::new(config, tls);
         let sql = Sql::new(schema);
         let statements =
             if options.behind_pooler { Statements::Unnamed } else { Statements::Named };
@@ -110,6 +107,7 @@ impl Client {
             sessions: Sessions::new(connector, sql, statements, options.connections),
             lanes: Mutex::default(),
             behind_pooler: options.behind_pooler,
+            wakes: wake::Wakes::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -120,6 +118,10 @@ impl Client {
 
     fn embedded(&self) -> &Embedded {
         &self.shared.embedded
+    }
+
+    fn wakes(&self) -> &wake::Wakes {
+        &self.shared.wakes
     }
 
     /// A number of this process's own, to spread retries of many.
@@ -186,6 +188,7 @@ impl Client {
         known.get(queue).cloned()
     }
 
+    /// The lanes of a declared queue.
     pub(crate) async fn lanes(&self, queue: &QueueName) -> Result<Arc<[Lane]>, Error> {
         if let Some(lanes) = self.known_lanes(queue) {
             return Ok(lanes);

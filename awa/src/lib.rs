@@ -26,7 +26,9 @@ pub use awa_driver::core::{
 };
 pub use awa_driver::tokio_postgres;
 pub use awa_driver::{Error, Migrated, Mismatch, migration_script};
-pub use client::{Client, ClientOptions, drop_installation, migrate};
+pub use client::{
+    Client, ClientOptions, Hold, connect, drop_installation, hold, installations, migrate,
+};
 pub use handler::{Attempt, Failure};
 pub use job::Job;
 pub use maintenance::{Maintenance, MaintenanceService, MaintenanceStats};

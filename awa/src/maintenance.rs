@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use awa_driver::Error;
 use awa_driver::core::machine::prune::PruneOutcome;
-use awa_driver::core::machine::rollup::RollupOutcome;
+use awa_driver::core::machine::rollup::{FindRollups, RollupOutcome, RollupPlan, RollupTick};
 use awa_driver::core::machine::rotate::RotateOutcome;
 use awa_driver::core::rules::Floor;
 use awa_driver::core::runtime::duties::{Duties, DutiesConfig, Duty, DutyReport};
@@ -22,6 +22,9 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::client::Client;
 use crate::clock::HostClock;
+
+/// How long a leader waits to hear that its session lives.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 
 /// How an installation is kept in shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +171,11 @@ impl Leader {
                     stopping = true;
                     self.election.resign();
                 }
+                () = lost(&mut self.held) => {
+                    tracing::info!("the leader's session ended");
+                    self.held = None;
+                    self.election.handle_lost(self.clock.now());
+                }
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -196,7 +204,11 @@ impl Leader {
                 }
                 ElectionAction::Confirm => {
                     let lives = match &self.held {
-                        Some(held) => held.confirm().await,
+                        // No answer in time is as good as no session.
+                        Some(held) => {
+                            let confirmed = tokio::time::timeout(CONFIRM_WITHIN, held.confirm());
+                            confirmed.await.unwrap_or(false)
+                        }
                         None => false,
                     };
                     if lives {
@@ -238,6 +250,14 @@ impl Leader {
     }
 }
 
+/// Ends when leadership that is held is lost.
+async fn lost(held: &mut Option<Leadership>) {
+    match held {
+        Some(held) => held.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Shared {
     async fn work(&self, duty: Duty) -> Result<DutyReport, Error> {
         match duty {
@@ -271,9 +291,19 @@ impl Shared {
     }
 
     async fn roll_up(&self) -> Result<DutyReport, Error> {
-        let outcomes = self.client.rollup().await?;
+        let slots = match self.client.run_settled(FindRollups).await? {
+            RollupPlan::Slots(slots) => slots,
+            RollupPlan::Deferred { pinned_by } => {
+                tracing::debug!(pinned_by, "a rollup is put off: the horizon is pinned");
+                Vec::new()
+            }
+        };
+        let mut tick = RollupTick::new(slots);
+        while let Some(rollup) = tick.next_rollup() {
+            tick.take(self.client.run_settled(rollup).await?);
+        }
         let folded = |o: &&RollupOutcome| matches!(o, RollupOutcome::Folded { .. });
-        let done = outcomes.iter().filter(folded).count() as u64;
+        let done = tick.into_outcomes().iter().filter(folded).count() as u64;
         self.stats.send_if_modified(|s| {
             s.rolled_up += done;
             done > 0

@@ -5,6 +5,7 @@ mod claims;
 mod completions;
 mod listen;
 mod run;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use awa_driver::Error;
 use awa_driver::core::fault::{Field, UserError};
+use awa_driver::core::runtime::batcher::BatcherConfig;
 use awa_driver::core::runtime::scheduler::SchedulerConfig;
 use awa_driver::core::{QueueName, in_range, limits};
 use serde::de::DeserializeOwned;
@@ -46,6 +48,8 @@ pub struct WorkerStats {
     pub completed: u64,
     /// Attempts that failed, stored.
     pub failed: u64,
+    /// Attempts that were stopped by a shutdown and given back to their lanes (H60).
+    pub handed_back: u64,
     /// Attempts whose end was refused: rescued or cancelled meanwhile (H15).
     pub stale: u64,
     /// Attempts whose end the server would not store.
@@ -127,18 +131,29 @@ impl Worker {
 
     /// Starts working. Dropping what it gives stops at once, as a crash would; jobs are then rescued.
     ///
+    /// How the ends of attempts are gathered before they are stored can be said in the environment
+    /// (`R026-31`); a variable that is not set means its default.
+    ///
+    /// | variable | meaning | range | default |
+    /// |---|---|---|---|
+    /// | `AWA_COMPLETION_BATCH_SIZE` | ends that are stored together at most | 1 to 4096 | 512 |
+    /// | `AWA_COMPLETION_FLUSH_MS` | milliseconds that an end waits for company | 0 to 10000 | 1 |
+    /// | `AWA_COMPLETION_SHARDS` | flushes that are under way at a time | 1 to 64 | 1; 4 from 512 jobs at a time on |
+    ///
     /// # Errors
-    /// A queue is not declared; the server can't be reached.
+    /// A queue is not declared; the server can't be reached; [`UserError::Variable`].
     pub async fn start(self) -> Result<Working, Error> {
+        let batching = variables::batching(|name| std::env::var_os(name))?;
         let workers_max = self.queues.values().fold(0_u32, |sum, n| sum.saturating_add(*n));
         let (drain, draining) = watch::channel(None);
         let (stats, _) = watch::channel(WorkerStats::default());
         let stats = Arc::new(stats);
         let (events, inbox) = mpsc::unbounded_channel();
         let seed = self.client.seed();
+        let batching = BatcherConfig::told(batching, workers_max, seed);
 
         let (finished, flusher) =
-            completions::start(self.client.clone(), workers_max, seed, Arc::clone(&stats));
+            completions::start(self.client.clone(), batching, Arc::clone(&stats));
         let mut scheduler = SchedulerConfig::for_workers(workers_max, seed);
         scheduler.claim_rows = self.claim_rows;
         let plan = claims::Plan {
@@ -154,16 +169,19 @@ impl Worker {
             deadline: self.deadline,
             stats: Arc::clone(&stats),
         };
+        let queues = plan.queues.keys().cloned().collect();
         let claimer = claims::start(plan, inbox, draining).await?;
         let listener = tokio::spawn(listen::listen(self.client.clone(), events));
-        let maintenance =
-            self.maintenance.map(|m| MaintenanceService::start(self.client.clone(), m));
-        Ok(Working { drain, stats, claimer, flusher, listener, maintenance })
+        let client = self.client.clone();
+        let maintenance = self.maintenance.map(|m| MaintenanceService::start(self.client, m));
+        Ok(Working { client, queues, drain, stats, claimer, flusher, listener, maintenance })
     }
 }
 
 /// A worker at work.
 pub struct Working {
+    client: Client,
+    queues: Vec<QueueName>,
     drain: watch::Sender<Option<tokio::time::Instant>>,
     stats: Arc<watch::Sender<WorkerStats>>,
     claimer: JoinHandle<()>,
@@ -194,6 +212,11 @@ impl Working {
     /// Claims nothing more, lets handlers finish until `grace` is over, stops those that still run and
     /// hands their jobs back, stores all ends, and stops (H60).
     ///
+    /// A job that is handed back is in its lane at once, and other workers are told. The attempt is not
+    /// counted and leaves no error: however often a service is deployed, that uses up none of a job's
+    /// attempts. Its run lease still counts every claim. A worker that dies instead is noticed by the
+    /// attempt's deadline, and that attempt counts as a failed one.
+    ///
     /// # Errors
     /// A task of the worker's panicked.
     pub async fn shutdown(mut self, grace: Duration) -> Result<WorkerStats, ShutdownError> {
@@ -204,11 +227,23 @@ impl Working {
         // The last sender of finished attempts went with the claimer and its handlers.
         let flusher = (&mut self.flusher).await;
         self.listener.abort();
+        if self.stats.borrow().handed_back > 0 {
+            self.wake_others().await;
+        }
         if let Some(maintenance) = self.maintenance.take() {
             maintenance.shutdown().await;
         }
         claimer.and(flusher).map_err(|error| ShutdownError { error })?;
         Ok(*self.stats.borrow())
+    }
+
+    /// A wake that is lost costs the others a poll interval.
+    async fn wake_others(&self) {
+        for queue in &self.queues {
+            if let Err(error) = self.client.wake_queue(queue.as_str()).await {
+                tracing::warn!(%error, %queue, "jobs were handed back and nobody was told");
+            }
+        }
     }
 }
 

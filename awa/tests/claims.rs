@@ -81,7 +81,7 @@ async fn every_job_comes_with_its_receipt() {
     bench.enqueue(2).await;
     bench.client.rotate(Ring::Claim).await.unwrap();
     let jobs = bench.claim(10).await;
-    let places: Vec<_> = jobs.iter().map(|j| j.receipt.index).collect();
+    let places: Vec<_> = jobs.iter().map(|j| j.receipt.index.get()).collect();
     assert_eq!(places, [1, 2, 3, 1, 2]);
     let batches: BTreeSet<_> = jobs.iter().map(|j| j.receipt.batch).collect();
     assert_eq!(batches.len(), 2);
@@ -90,10 +90,12 @@ async fn every_job_comes_with_its_receipt() {
     for job in &jobs {
         let receipt = job.receipt;
         assert_eq!(receipt.claim_slot, Slot(1));
-        assert_eq!(receipt.id().0, receipt.batch.0 + i64::from(receipt.index) - 1);
+        assert_eq!(receipt.id().0, receipt.batch.0 + i64::from(receipt.index.get()) - 1);
         let stored = format!(
             "select count(*) from S.lease_claim_batches_1 where batch_id = {} and lane_seqs[{}] = {}",
-            receipt.batch.0, receipt.index, receipt.job.0
+            receipt.batch.0,
+            receipt.index.get(),
+            receipt.job.0
         );
         assert_eq!(bench.number(&stored).await, 1);
     }
@@ -361,7 +363,7 @@ async fn the_defaults_are_those_of_the_record() {
         bench.client.rotate(Ring::Queue).await.unwrap();
     }
     for expected in [4, 2] {
-        let folded = bench.client.rollup().await.unwrap();
+        let folded = bench.rollup_tick().await;
         assert!(folded.iter().all(|f| matches!(f, RollupOutcome::Folded { .. })), "{folded:?}");
         assert_eq!(folded.len(), expected);
     }

@@ -6,8 +6,8 @@ mod common;
 use awa::core::machine::claim::{Claim, ClaimOutcome};
 use awa::core::machine::close::{Close, Finished};
 use awa::core::machine::rescue::Rescue;
-use awa::core::{ClaimedJob, Ending, Exit, Span, Window};
-use awa::{CancelOutcome, JobId, JobState, Ring, TerminalFilter, limits};
+use awa::core::{ClaimedJob, Ending, Exit, Fault, Span, Window};
+use awa::{CancelOutcome, JobId, JobState, ListFilter, Ring, TerminalFilter, limits};
 use common::{Bench, Staged, job};
 
 /// What a narrow row of history keeps to itself: all the columns that its ready row has.
@@ -78,8 +78,12 @@ async fn a_body_is_found_or_reported() {
         "select count(*) from S.terminal_jobs where body_missing and args is null and job_id = 2";
     assert_eq!(bench.number(missing).await, 1);
     let refused = bench.client.load(ids[1]).await.unwrap_err();
-    assert!(refused.as_fault().is_some(), "{refused}");
+    assert_eq!(refused.as_fault(), Some(&Fault::JobBodyMissing { job: ids[1] }));
     assert!(refused.to_string().contains("job 2 has no retained body"), "{refused}");
+    let list =
+        ListFilter { queue: None, kind: None, state: JobState::Failed, before: None, limit: 10 };
+    let refused = bench.client.list(list).await.unwrap_err();
+    assert_eq!(refused.as_fault(), Some(&Fault::JobBodyMissing { job: ids[1] }));
     assert_eq!(bench.client.retry(ids[1]).await.unwrap().retried, []);
     let by_queue = bench.client.retry_failed_by_queue("q").await.unwrap();
     assert_eq!(

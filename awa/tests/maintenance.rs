@@ -42,11 +42,13 @@ async fn a_day_later(bench: &Bench) {
         .await;
 }
 
-/// The session that holds the installation's leadership.
-async fn leader(bench: &Bench) -> i32 {
-    let held = "select pid from pg_locks where locktype = 'advisory' and granted and objsubid = 2
+/// What the installation's leadership looks like among the server's locks.
+const LEADERSHIP: &str = "pg_locks where locktype = 'advisory' and granted and objsubid = 2
          and objid = 0 and database = (select oid from pg_database where datname = current_database())";
-    bench.number(held).await as i32
+
+/// The session that holds it.
+async fn leader(bench: &Bench) -> i32 {
+    bench.number(&format!("select pid from {LEADERSHIP}")).await as i32
 }
 
 /// Of several services one leads. When its session is lost another does within its next try, and the one
@@ -89,6 +91,24 @@ async fn one_leads_and_another_takes_over() {
             n == 0
         })
         .await;
+}
+
+/// A leader whose session ends knows it at once, long before it would make sure of its lock (30 s): it steps
+/// down and stands again.
+#[tokio::test]
+async fn a_leader_knows_at_once_that_its_session_ended() {
+    let bench = Bench::alone().await;
+    let service = service(&bench, HOUR).await;
+    until(&service, |s| s.leading).await;
+    for _ in 0..2 {
+        let lost = leader(&bench).await;
+        bench.kill(lost).await;
+        let again = format!("select count(*) from {LEADERSHIP} and pid <> {lost}");
+        let replaced = bench.until(&again, |n| n == 1);
+        tokio::time::timeout(Duration::from_secs(15), replaced).await.unwrap();
+        until(&service, |s| s.leading).await;
+    }
+    service.shutdown().await;
 }
 
 /// Scheduled jobs and retries are promoted when they are due, and not before.

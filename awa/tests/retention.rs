@@ -10,7 +10,7 @@ use awa::core::machine::close::Finished;
 use awa::core::machine::prune::Prune;
 use awa::core::machine::retry::{PieceOutcome, RetryFailed};
 use awa::core::rules::{Cutoff, Floor};
-use awa::core::{Generation, Segment, Span, Step, Window, limits};
+use awa::core::{Generation, Instant, Segment, Span, Step, Window, limits};
 use awa::{Job, JobId, Maintenance, PruneOutcome, Ring, Slot, TerminalFilter};
 use common::stepwise::Stepwise;
 use common::{Bench, job};
@@ -353,5 +353,51 @@ fn the_model_of_a_sharded_prune_is_checked_with_its_twins() {
         assert_eq!((&twin["kind"], &twin["violates"]), (&json!("twin"), &json!(breaks)));
         let config = read(&format!("storage/{}", twin["config"].as_str().unwrap()));
         assert!(config.contains(breaks), "the twin's configuration does not check {breaks}");
+    }
+}
+
+/// Law 15: history is as old as the newest end in its slot, which may come long after the slot was sealed, on
+/// either path; also where the slot holds much. Of what ended before the sealing, nobody need know.
+#[tokio::test]
+async fn history_counts_from_its_newest_end() {
+    let bench = Bench::new().await;
+    let late = [bench.enqueue(1).await[0], {
+        bench.client.rotate(Ring::Queue).await.unwrap();
+        bench.enqueue(1).await[0]
+    }];
+    let claimed = bench.claim(2).await;
+    bench.client.rotate(Ring::Queue).await.unwrap();
+    bench.enqueue(1).await;
+    bench.complete(1).await;
+    bench.client.rotate(Ring::Queue).await.unwrap();
+    let much = "insert into S.done_entries (ready_slot, attempt, ready_generation, lane_id, lane_seq, job_id,
+                    run_lease, finalized_at, state, kind)
+         select 3, 1, 4, lane_id, 100000 + n, 100000 + n, 1, now() - interval '1 day' + n * interval '1 ms',
+                'cancelled', 'k'
+           from S.queue_lanes, generate_series(1, 20000) as n
+          where queue = 'q' and priority = 2 order by n";
+    bench.execute(much).await;
+    bench
+        .finish(vec![
+            Finished::completed(&claimed[0]),
+            Finished::failed_for_good(&claimed[1], b"no"),
+        ])
+        .await;
+
+    let (view, loads) = bench.client.measure(Ring::Queue, HOUR).await.unwrap();
+    let sealed = |slot: usize| view.slots[slot].sealed_at.unwrap();
+    for (slot, job) in late.iter().enumerate() {
+        let ended = bench.client.load(*job).await.unwrap().unwrap().finalized_at;
+        assert_eq!(loads[slot].newest_fact_at, ended);
+        assert!(ended > Some(sealed(slot)), "the slot was sealed before");
+    }
+    assert!(loads[2].newest_fact_at <= Some(sealed(2)));
+    let newest = "select extract(epoch from max(finalized_at)) * 1000000 from S.done_entries_3";
+    let newest = Instant::from_unix_us(bench.number(newest).await);
+    assert_eq!(loads[3].newest_fact_at, Some(newest));
+    assert_eq!(loads[4].newest_fact_at, None);
+    for ring in [Ring::Lease, Ring::Claim] {
+        let (_, loads) = bench.client.measure(ring, HOUR).await.unwrap();
+        assert!(loads.iter().all(|load| load.newest_fact_at.is_none()));
     }
 }

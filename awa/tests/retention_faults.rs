@@ -158,7 +158,7 @@ async fn a_body_that_is_lost_stops_one_slot_and_has_a_way_out() {
     assert_eq!(carried(&prune(&bench, 1).await), 2, "other slots go on");
 
     let fault = bench.client.load(failed[0]).await.unwrap_err();
-    assert!(fault.as_fault().is_some(), "{fault}");
+    assert_eq!(fault.as_fault(), Some(&Fault::JobBodyMissing { job: failed[0] }));
     assert!(fault.to_string().contains("job 1 has no retained body"), "{fault}");
     let shown = "select count(*) from S.terminal_jobs where body_missing and args is null";
     assert_eq!(bench.number(shown).await, 2);

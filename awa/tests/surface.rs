@@ -4,13 +4,18 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use awa::core::fault::{Field, JsonReason};
 use awa::core::machine::claim::{Claim, ClaimOutcome};
 use awa::core::machine::close::Finished;
 use awa::core::{Span, Window};
-use awa::{DeleteOutcome, Job, JobId, JobState, PruneOutcome, Ring, UserError, limits};
+use awa::{
+    Attempt, DeleteOutcome, Failure, Job, JobId, JobState, PruneOutcome, Ring, UserError, Worker,
+    limits,
+};
 use common::{Bench, connect, job};
 use serde_json::json;
 
@@ -141,7 +146,7 @@ async fn a_hidden_success_stays_closed() {
 async fn bad_input_is_named_and_nothing_is_written() {
     let bench = Bench::new().await;
     let nul = Job::new("k", &json!({"to": [{"name": "a"}, {"name": "a\0b"}]})).unwrap_err();
-    let UserError::Json { path, reason, line, column } = &nul else { panic!("{nul}") };
+    let UserError::Json { path, reason, line, column, .. } = &nul else { panic!("{nul}") };
     assert_eq!((path.as_str(), *reason, *line), ("$.to[1].name", JsonReason::Nul, 1));
     assert!(nul.to_string().starts_with("args at $.to[1].name (line 1, column "), "{nul} {column}");
     let half = Job::from_json("k", r#"{"a": "\ud800"}"#.to_owned()).unwrap_err();
@@ -170,6 +175,17 @@ async fn bad_input_is_named_and_nothing_is_written() {
     assert_eq!(Job::new("", &1).unwrap_err(), UserError::Empty { field: Field::Kind });
     assert!(matches!(job(1).metadata("m", json!("\0")), Err(UserError::Json { .. })));
 
+    let nowhere = awa::QueueName::new("nowhere").unwrap();
+    for (queue, limit, expected) in [
+        (None, 0, range(Field::Limit, 0, 1, u16::MAX.into())),
+        (Some(nowhere), 1, UserError::UnknownQueue { queue: "nowhere".to_owned() }),
+    ] {
+        let (kind, state, before) = (None, JobState::Available, None);
+        let filter = awa::ListFilter { queue, kind, state, before, limit };
+        let refused = bench.client.list(filter).await.unwrap_err();
+        assert_eq!(refused.as_user_error(), Some(&expected));
+    }
+
     // One that can't be placed keeps all others of its call out, in every way in.
     let some = || vec![job(1), job(2).shard(7).unwrap(), job(3).run_in(Duration::from_secs(60))];
     let unknown = UserError::UnknownShard { queue: "q".to_owned(), shard: 7 };
@@ -187,6 +203,37 @@ async fn bad_input_is_named_and_nothing_is_written() {
     assert_eq!(bench.number(WAYS_IN).await, 1);
 }
 
+/// A handler that must stop early gives its attempt back: the job is in its lane at once, the attempt, even
+/// if it was the last, is not counted, and what the handler says after that is stale (H60).
+#[tokio::test]
+async fn a_handler_may_hand_its_attempt_back() {
+    let bench = Bench::new().await;
+    let id = bench.client.enqueue(job(1).max_attempts(1).unwrap()).await.unwrap();
+    let (client, calls) = (bench.client.clone(), Arc::new(AtomicU32::new(0)));
+    let called = Arc::clone(&calls);
+    let handler = move |attempt: Attempt, _: i64| {
+        let (client, first) = (client.clone(), called.fetch_add(1, Ordering::Relaxed) == 0);
+        async move {
+            if !first {
+                return Ok(());
+            }
+            assert!(client.hand_back(&attempt, "no room").await.unwrap());
+            assert!(!client.hand_back(&attempt, "no room").await.unwrap(), "once is enough");
+            Err(Failure::permanent("nobody hears this"))
+        }
+    };
+    let worker = Worker::new(bench.client.clone()).queue("q", 1).unwrap().handler("k", handler);
+    let working = worker.start().await.unwrap();
+    let mut stats = working.watch();
+    let done = stats.wait_for(|s| s.completed + s.failed == 1 && s.stale == 1);
+    tokio::time::timeout(Duration::from_secs(60), done).await.unwrap().unwrap();
+    let stats = working.shutdown(Duration::from_secs(10)).await.unwrap();
+    assert_eq!((stats.claimed, stats.completed, stats.failed), (2, 1, 0));
+    let row = bench.client.load(id).await.unwrap().unwrap();
+    assert_eq!((row.state, row.attempt.0, row.run_lease.0), (JobState::Completed, 1, 2));
+    assert_eq!((row.payload, calls.load(Ordering::Relaxed)), (None, 2));
+}
+
 /// The largest args that are allowed are stored whole, and claimed.
 #[tokio::test]
 async fn args_at_the_limit_are_stored_whole() {
@@ -196,88 +243,6 @@ async fn args_at_the_limit_are_stored_whole() {
     let jobs = bench.claim(1).await;
     assert_eq!(jobs[0].args.len(), limits::ARGS_BYTES_MAX);
     assert_eq!(jobs[0].args[1..=text.len()], text);
-}
-
-/// The SQL function refuses the same, says which argument, and writes nothing; after a savepoint the
-/// caller's transaction goes on.
-#[tokio::test]
-async fn the_sql_function_refuses_the_same() {
-    let bench = Bench::new().await;
-    let said = [
-        ("'q', 'k', priority => 0", "priority is 0; it must lie between 1 and 4"),
-        ("'q', 'k', priority => 5", "priority is 5; it must lie between 1 and 4"),
-        ("'q', 'k', priority => null", "priority is <NULL>; it must lie between 1 and 4"),
-        ("'q', 'k', max_attempts => 0", "max_attempts is 0; it must lie between 1 and 32767"),
-        (
-            "'q', 'k', max_attempts => 32768",
-            "max_attempts is 32768; it must lie between 1 and 32767",
-        ),
-        ("'q', ''", "kind must be 1 to 200 bytes long"),
-        ("'q', repeat('k', 201)", "kind must be 1 to 200 bytes long"),
-        ("'q', null", "kind must be 1 to 200 bytes long"),
-        ("'q', 'k', null", "args must not be null"),
-        (
-            "'q', 'k', to_jsonb(repeat('x', 16777215))",
-            "args is 16777217 bytes long; at most 16777216 are allowed",
-        ),
-        ("'q', 'k', metadata => '[1]'", "metadata must be a JSON object"),
-        ("'nowhere', 'k'", "queue \"nowhere\" with shard 0 is not declared in this schema"),
-        ("'q', 'k', shard => 1", "queue \"q\" with shard 1 is not declared in this schema"),
-        (r#"'q', 'k', '{"a": "\u0000"}'"#, "unsupported Unicode escape sequence"),
-        (r#"'q', 'k', '{"a": "\ud800"}'"#, "invalid input syntax for type json"),
-    ];
-    let mut sql = connect().await;
-    let mut transaction = sql.transaction().await.unwrap();
-    for (arguments, expected) in said {
-        let savepoint = transaction.savepoint("one").await.unwrap();
-        let call = bench.spelled(&format!("select S.enqueue({arguments})"));
-        let refused = savepoint.query_one(&call, &[]).await.unwrap_err();
-        let refused = refused.as_db_error().unwrap();
-        assert_eq!(refused.message(), expected, "{arguments}");
-        assert!(refused.code().code().starts_with("22"), "{arguments}: {}", refused.code().code());
-        savepoint.rollback().await.unwrap();
-    }
-    let call = bench.spelled("select S.enqueue('q', 'k')");
-    transaction.query_one(&call, &[]).await.unwrap();
-    transaction.commit().await.unwrap();
-    assert_eq!(bench.number(WAYS_IN).await, 1);
-}
-
-/// The SQL function enqueues what it is told: defaults, a place of its own, a time, metadata and tags.
-#[tokio::test]
-async fn the_sql_function_enqueues_what_it_is_told() {
-    let bench = Bench::new().await;
-    bench.client.declare_queue("wide", 2).await.unwrap();
-    let plain = JobId(bench.number("select S.enqueue('q', 'k')").await);
-    let row = bench.client.load(plain).await.unwrap().unwrap();
-    assert_eq!(
-        (row.state, row.args.as_deref(), row.payload),
-        (JobState::Available, Some("{}"), None)
-    );
-    assert_eq!(
-        (row.priority.0, row.shard.0, row.max_attempts, row.run_at),
-        (2, 0, 25, row.created_at)
-    );
-    let told = "select S.enqueue('wide', 'mail', '{\"to\": 1}', priority => 1, max_attempts => 3, shard => 1,
-                     metadata => '{\"trace\": \"x\"}', tags => array['red', 'blue'], run_at => now() - interval '1 h')";
-    let told = bench.client.load(JobId(bench.number(told).await)).await.unwrap().unwrap();
-    assert_eq!(
-        (told.state, told.queue.as_str(), told.kind.as_str()),
-        (JobState::Available, "wide", "mail")
-    );
-    assert_eq!((told.priority.0, told.shard.0, told.max_attempts), (1, 1, 3));
-    assert_eq!(told.payload.unwrap(), r#"{"tags": ["red", "blue"], "metadata": {"trace": "x"}}"#);
-    assert_eq!(told.created_at.since(told.run_at), Span::from_secs(3600));
-    let later = "select S.enqueue('q', 'k', run_at => now() + interval '1 h')";
-    let later = bench.client.load(JobId(bench.number(later).await)).await.unwrap().unwrap();
-    assert_eq!(later.state, JobState::Scheduled);
-    // The ends of time are times: they are stored, listed and claimed like any other.
-    let never = JobId(bench.number("select S.enqueue('q', 'k', run_at => 'infinity')").await);
-    let ever = JobId(bench.number("select S.enqueue('q', 'k', run_at => '-infinity')").await);
-    assert_eq!(bench.client.load(never).await.unwrap().unwrap().state, JobState::Scheduled);
-    assert_eq!(bench.client.promote_due(10).await.unwrap(), 0);
-    let jobs: Vec<_> = bench.claim(10).await.iter().map(|j| j.receipt.job).collect();
-    assert_eq!(jobs, [plain, ever]);
 }
 
 /// Enqueuing is part of the caller's transaction: with a savepoint it comes and goes, and with the

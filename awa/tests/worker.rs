@@ -213,18 +213,70 @@ async fn a_graceful_shutdown_finishes_or_hands_back() {
     watch.wait_for(|s| s.completed == 1).await.unwrap();
     assert_eq!(row(&bench, ids[1]).await.state, JobState::Running, "the grace goes on");
     let stats = shutdown.await.unwrap().unwrap();
-    assert_eq!((stats.claimed, stats.completed, stats.failed), (3, 1, 2));
+    assert_eq!((stats.claimed, stats.completed, stats.failed, stats.handed_back), (3, 1, 0, 2));
 
     assert_eq!(row(&bench, ids[0]).await.state, JobState::Completed);
     for id in [ids[1], ids[2]] {
         let row = row(&bench, id).await;
-        assert_eq!(row.state, JobState::Retryable, "the job is not to blame");
-        assert_eq!(newest_error(&row), "the worker shut down before the handler finished");
+        assert_eq!(row.state, JobState::Available, "the job is not to blame");
+        assert_eq!((row.attempt.0, row.run_lease.0, row.payload), (0, 1, None));
     }
     let late = row(&bench, late).await;
     assert_eq!((late.state, late.run_lease.0), (JobState::Available, 0));
-    assert_eq!(bench.client.promote_due(10).await.unwrap(), 2, "due at once");
-    assert_eq!(bench.claim(10).await.len(), 3);
+    assert_eq!(bench.claim(10).await.len(), 3, "at once");
+}
+
+/// H60, H18: a service that is deployed more often than a job has attempts uses none of them up. Others are
+/// told each time; the attempts that fail count as ever, and what succeeds is stored compactly.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_number_of_deployments_uses_up_a_jobs_attempts() {
+    let bench = Bench::alone().await;
+    let listen = {
+        let working = worker(&bench).fallback(|_| async { Ok(()) }).start().await.unwrap();
+        let listen = listening(&bench).await;
+        working.shutdown(GRACE).await.unwrap();
+        listen
+    };
+    let ids = bench
+        .client
+        .enqueue_many(
+            vec![of_kind("good"), of_kind("bad")]
+                .into_iter()
+                .map(|job| job.max_attempts(2).unwrap())
+                .collect(),
+        )
+        .await
+        .unwrap();
+    let (sql, mut told) = notified(&bench).await;
+    sql.batch_execute(&listen).await.unwrap();
+    for deployment in 1..=4 {
+        let (begun, mut running) = mpsc::unbounded_channel();
+        let handler = move |attempt: awa::Attempt| {
+            begun.send(attempt.number()).unwrap();
+            std::future::pending()
+        };
+        let working = worker(&bench).fallback(handler).start().await.unwrap();
+        assert_eq!((running.recv().await, running.recv().await), (Some(1), Some(1)));
+        let stats = working.shutdown(Duration::ZERO).await.unwrap();
+        assert_eq!((stats.handed_back, stats.failed, stats.stale), (2, 0, 0));
+        let lanes = hear(&mut told).await;
+        assert_eq!(lanes.split(' ').count(), 4, "all lanes of the queue: {lanes}");
+        assert_eq!(row(&bench, ids[0]).await.run_lease.0, deployment);
+    }
+    let working = worker(&bench)
+        .handler("good", |_, _: i64| async { Ok(()) })
+        .handler("bad", |_, _: i64| async { Err(Failure::retry("it is")) })
+        .start()
+        .await
+        .unwrap();
+    ended(&working, 2).await;
+    working.shutdown(GRACE).await.unwrap();
+    let (good, bad) = (row(&bench, ids[0]).await, row(&bench, ids[1]).await);
+    assert_eq!((good.state, good.attempt.0, good.run_lease.0), (JobState::Completed, 1, 5));
+    assert_eq!((bad.state, bad.attempt.0), (JobState::Retryable, 1), "one attempt is left");
+    assert_eq!(newest_error(&bad), "it is");
+    assert_eq!(bench.rows("receipt_completion_batches").await, 1);
+    assert_eq!(bench.client.counts("q").await.unwrap().total(), 2);
 }
 
 /// H60: a claim that was under way when the drain began is handed back without a try.
@@ -249,8 +301,9 @@ async fn a_claim_that_lands_in_the_drain_is_handed_back_untried() {
     gate.open();
     holding.await.unwrap().unwrap();
     let stats = shutdown.await.unwrap().unwrap();
-    assert_eq!((stats.claimed, stats.failed, tried.load(Ordering::Acquire)), (1, 1, 0));
-    assert_eq!(row(&bench, id).await.state, JobState::Retryable);
+    assert_eq!((stats.claimed, stats.handed_back, tried.load(Ordering::Acquire)), (1, 1, 0));
+    let row = row(&bench, id).await;
+    assert_eq!((row.state, row.attempt.0, row.run_lease.0), (JobState::Available, 0, 1));
 }
 
 /// A notification makes a worker claim at once. The lane is empty, so that no poll could have made it; and

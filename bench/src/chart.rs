@@ -94,10 +94,11 @@ fn title(canvas: &Canvas<'_>, scenario: &str, contenders: &[&str]) -> Result<()>
     }
     let mut right = WIDTH - MARGIN;
     for contender in met.iter().rev() {
-        canvas.text((right, TITLE / 2), 12, INK, Anchor::Right, contender)?;
-        right -= canvas::text_width(contender, 12) + 16;
+        right -= canvas::text_width(contender, 12);
+        canvas.text((right, TITLE / 2), 12, INK, Anchor::Left, contender)?;
+        right -= 16;
         canvas.bar((right, TITLE / 2 - 5), (right + 10, TITLE / 2 + 5), colour(contender))?;
-        right -= 18;
+        right -= 12;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::future::Future;
 use anyhow::Result;
 
 pub(crate) use floor::Floor;
-pub(crate) use ours::{Ours, SCHEMA};
+pub(crate) use ours::{Ours, SCHEMA, lane};
 pub(crate) use plain::Plain;
 
 use crate::lab::Place;

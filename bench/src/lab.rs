@@ -47,7 +47,20 @@ pub(crate) struct Place {
 
 impl Lab {
     pub(crate) async fn start(version: Option<u32>) -> Result<Self> {
-        let settings = SETTINGS.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        Self::with(version, &[]).await
+    }
+
+    /// A server on which nothing runs but what is asked for, and statements are counted.
+    pub(crate) async fn quiet(version: Option<u32>) -> Result<Self> {
+        let counted = ("shared_preload_libraries", "pg_stat_statements");
+        let lab = Self::with(version, &[counted, ("autovacuum", "off")]).await?;
+        ensure!(lab.has_walinspect, "the gate needs the extension pg_walinspect (PostgreSQL 15)");
+        Ok(lab)
+    }
+
+    async fn with(version: Option<u32>, more: &[(&str, &str)]) -> Result<Self> {
+        let all = SETTINGS.iter().chain(more);
+        let settings = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let options = Options {
             version,
             settings,

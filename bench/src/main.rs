@@ -5,6 +5,7 @@
 
 mod chart;
 mod contender;
+mod gate;
 mod lab;
 mod meter;
 mod report;
@@ -67,6 +68,10 @@ enum Scenario {
     Counts,
     /// A worker that has nothing to do.
     Idle,
+    /// Counts that don't depend on the machine, against the limits of bench/limits.json. Runs alone.
+    Gate,
+    /// The same counts in the form of bench/limits.json. Runs alone.
+    Limits,
 }
 
 impl Scenario {
@@ -103,6 +108,7 @@ impl Scenario {
             Self::Rollup => scenario::rollup::run(bench).await,
             Self::Counts => scenario::counts::run(bench).await,
             Self::Idle => scenario::idle::run(bench).await,
+            Self::Gate | Self::Limits => anyhow::bail!("gate and limits run alone"),
         }
     }
 }
@@ -110,6 +116,11 @@ impl Scenario {
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
+    match options.scenarios[..] {
+        [Scenario::Gate] => return gate::run(&Lab::quiet(options.postgres).await?).await,
+        [Scenario::Limits] => return gate::print(&Lab::quiet(options.postgres).await?).await,
+        _ => {}
+    }
     let progress = indicatif::ProgressBar::new_spinner();
     let lab = Lab::start(options.postgres).await?;
     let conditions = lab.conditions().await?;

@@ -10,11 +10,14 @@ use awa::core::{JobId, Ring, Slot};
 use awa::{
     CancelOutcome, Client, Kind, ListFilter, PruneOutcome, QueueName, RotateOutcome, TerminalFilter,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::draw::{Style, thousands};
 use crate::options::{Command, Explain, List, Options, Prune, Which};
-use crate::output::{Failed, NOT_ALLOWED, NOT_FOUND, job_json, job_line, job_text, say};
-use crate::wording::RetryFailed;
+use crate::output::{Failed, JobView, NOT_ALLOWED, NOT_FOUND, job_line, job_text, say};
+use crate::progress::Progress;
+use crate::wording::{RetryFailed, counted};
 
 type Done = Result<ExitCode, Failed>;
 
@@ -23,12 +26,13 @@ struct Place {
     url: Option<String>,
     schema: String,
     json: bool,
+    progress: Progress,
 }
 
 impl Place {
     fn url(&self) -> Result<String, Failed> {
         let given = self.url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-        given.ok_or_else(|| {
+        given.filter(|url| !url.trim().is_empty()).ok_or_else(|| {
             Failed::other("find the database", "say --database-url URL or set $DATABASE_URL")
         })
     }
@@ -37,13 +41,18 @@ impl Place {
         Ok(Client::connect(&self.url()?, &self.schema).await?)
     }
 
-    fn say(&self, text: &str, value: &Value) {
+    fn say(&self, text: &str, value: &impl Serialize) {
         say(self.json, text, value);
     }
 }
 
 pub(crate) async fn run(options: Options) -> Done {
-    let place = Place { url: options.database_url, schema: options.schema, json: options.json };
+    let place = Place {
+        url: options.database_url,
+        schema: options.schema,
+        json: options.json,
+        progress: Progress::new(options.json, options.quiet),
+    };
     match options.command {
         Command::Demo(demo) => crate::demo::play(demo.keep, place.json, place.url).await,
         Command::Migrate { sql: true } => {
@@ -56,7 +65,7 @@ pub(crate) async fn run(options: Options) -> Done {
         Command::DeclareQueue { queue, shards } => {
             place.client().await?.declare_queue(&queue, shards).await?;
             place.say(
-                &format!("Queue {queue} is declared with at least {shards} shards."),
+                &format!("Queue {queue} is declared with at least {}.", counted(shards, "shard")),
                 &json!({ "queue": queue, "shards": shards }),
             );
             Ok(ExitCode::SUCCESS)
@@ -67,9 +76,8 @@ pub(crate) async fn run(options: Options) -> Done {
         Command::List(list) => self::list(&place, list).await,
         Command::Show { job } => show(&place, JobId(job)).await,
         Command::Cancel { job } => cancel(&place, JobId(job)).await,
-        Command::Retry { job } => {
-            let which = Which { queue: None, kind: None, job: Some(job) };
-            retry_failed(&place, &which).await
+        Command::Retry { job } | Command::RetryFailed(Which { job: Some(job), .. }) => {
+            retry(&place, JobId(job)).await
         }
         Command::RetryFailed(which) => retry_failed(&place, &which).await,
         Command::DiscardFailed(which) => discard_failed(&place, &which).await,
@@ -77,7 +85,8 @@ pub(crate) async fn run(options: Options) -> Done {
         Command::Prune(options) => prune(&place, &options).await,
         Command::RebuildCounts => {
             let rows = place.client().await?.rebuild_counts().await?.rows;
-            place.say(&format!("Counted {rows} rows of history anew."), &json!({ "rows": rows }));
+            let text = format!("Counted {} of history anew.", counted(rows, "row"));
+            place.say(&text, &json!({ "rows": rows }));
             Ok(ExitCode::SUCCESS)
         }
         Command::Explain { what: Explain::Prune(options) } => {
@@ -131,15 +140,19 @@ async fn list(place: &Place, list: List) -> Done {
         limit: list.limit,
     };
     let rows = place.client().await?.list(filter).await?;
-    let text: Vec<_> = rows.iter().map(job_line).collect();
-    place.say(&text.join("\n"), &rows.iter().map(job_json).collect());
+    let style = Style::of_stdout();
+    let mut text: Vec<_> = rows.iter().map(|row| job_line(row, style)).collect();
+    if rows.is_empty() {
+        text.push(format!("No {} job matches.", list.state));
+    }
+    place.say(&text.join("\n"), &rows.iter().map(JobView::head).collect::<Vec<_>>());
     Ok(ExitCode::SUCCESS)
 }
 
 async fn show(place: &Place, job: JobId) -> Done {
     match place.client().await?.load(job).await? {
         Some(row) => {
-            place.say(&job_text(&row), &job_json(&row));
+            place.say(&job_text(&row, Style::of_stdout()), &JobView::whole(&row)?);
             Ok(ExitCode::SUCCESS)
         }
         None => not_found(place, job),
@@ -185,24 +198,53 @@ async fn retry_failed(place: &Place, which: &Which) -> Done {
     let said = RetryFailed::new(retried, done.matched, done.pruned_failed_count);
     let said = said.map_err(|fault| Failed::other("retry", fault))?;
     place.say(&said.sentences(), &said.to_json());
-    let code = match which.job {
-        Some(job) if retried == 0 => match client.load(JobId(job)).await? {
-            Some(_) => NOT_ALLOWED,
-            None => NOT_FOUND,
-        },
-        Some(_) | None => 0,
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn retry(place: &Place, job: JobId) -> Done {
+    let client = place.client().await?;
+    let done = client.retry(job).await?;
+    let retried = done.retried.len() as i64;
+    let said = RetryFailed::new(retried, done.matched, done.pruned_failed_count);
+    let said = said.map_err(|fault| Failed::other("retry", fault))?;
+    let (text, code) = if retried > 0 {
+        (format!("Retried {job}."), 0)
+    } else {
+        left_alone(&client, job, "retried").await?
     };
+    place.say(&text, &said.to_json());
     Ok(ExitCode::from(code))
 }
 
+/// What is said of a job that is not failed, and the exit code.
+async fn left_alone(client: &Client, job: JobId, done: &str) -> Result<(String, u8), Failed> {
+    Ok(match client.load(job).await? {
+        Some(row) => {
+            let state = row.state;
+            (format!("{job} is {state}: only failed and cancelled jobs are {done}."), NOT_ALLOWED)
+        }
+        None => (format!("No retained {job}."), NOT_FOUND),
+    })
+}
+
 async fn discard_failed(place: &Place, which: &Which) -> Done {
-    let done = place.client().await?.discard_failed(filter(which)?).await?;
-    let (discarded, matched) = (done.discarded.len(), done.matched);
-    place.say(
-        &format!("Discarded {discarded} of {matched} failed jobs that matched."),
-        &json!({ "discarded": discarded, "matched": matched }),
-    );
-    Ok(ExitCode::SUCCESS)
+    let client = place.client().await?;
+    let done = client.discard_failed(filter(which)?).await?;
+    let (discarded, matched) = (done.discarded.len() as i64, done.matched);
+    let (text, code) = match which.job {
+        Some(job) if discarded == 0 => left_alone(&client, JobId(job), "discarded").await?,
+        Some(job) => (format!("Discarded {}.", JobId(job)), 0),
+        None if matched == 0 => ("No failed job matched; nothing was discarded.".to_owned(), 0),
+        None if matched == discarded => {
+            (format!("Discarded {}.", counted(discarded, "failed job")), 0)
+        }
+        None => {
+            let matched = counted(matched, "failed job");
+            (format!("Discarded {} of the {matched} that matched.", thousands(discarded)), 0)
+        }
+    };
+    place.say(&text, &json!({ "discarded": discarded, "matched": matched }));
+    Ok(ExitCode::from(code))
 }
 
 async fn rotate(place: &Place, ring: Ring) -> Done {

@@ -2,6 +2,7 @@
 
 pub(crate) mod handlers;
 mod play;
+mod run;
 mod scene;
 pub(crate) mod shipped;
 

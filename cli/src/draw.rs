@@ -131,7 +131,7 @@ pub(crate) fn human_bytes(bytes: i64) -> String {
 
 /// A name that others chose, safe to print and at most `columns` wide: control characters, which
 /// could drive the terminal, are shown as their escapes, and what is too long is cut with a mark.
-fn shown(name: &str, columns: usize, style: Style) -> String {
+pub(crate) fn shown(name: &str, columns: usize, style: Style) -> String {
     let printable = |c: char| !c.is_control() && (style.unicode || c.is_ascii());
     let mut text = String::new();
     for c in name.chars() {

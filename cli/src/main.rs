@@ -1,6 +1,6 @@
 //! The `awa` command. Exit codes: 0 done; 1 failed; 2 wrong usage; 3 the state of the job, slot or ring
-//! does not allow it and nothing was changed; 4 no such job; 65 the input is malformed and nothing was
-//! written.
+//! does not allow it and nothing was changed; 4 no such job; 65 the input is malformed, or names a queue
+//! or schema that is not there, and nothing was written.
 
 mod commands;
 mod demo;
@@ -8,6 +8,7 @@ mod draw;
 mod ndjson;
 mod options;
 mod output;
+mod progress;
 mod wording;
 
 use std::process::ExitCode;

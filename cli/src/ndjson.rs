@@ -3,7 +3,7 @@
 //! | key | value | if absent or `null` |
 //! |---|---|---|
 //! | `kind` | text, 1 to 200 bytes | refused |
-//! | `args` | any JSON, at most 16 MiB; kept as it stands in the file (`null` is a value) | `{}` |
+//! | `args` | any JSON, at most 16 MiB; handed on as it stands in the file (`null` is a value) | `{}` |
 //! | `queue` | text, 1 to 200 bytes | the command's queue |
 //! | `priority` | 1 (most urgent) to 4 | 2 |
 //! | `shard` | 0 to 63 | 0 |
@@ -15,6 +15,9 @@
 //!
 //! Any other key is refused, so that a typo doesn't vanish; so is a key given twice. Blank lines,
 //! CRLF and a byte order mark at the start are fine.
+//!
+//! Inside `args` and `metadata` a key may stand twice: that is JSON, and what it means is `jsonb`'s
+//! to say, which keeps the last value. A service that enqueues the same text gets the same job.
 
 use std::error::Error;
 use std::fmt;
@@ -32,6 +35,31 @@ mod tests;
 
 /// Bytes of one line, its end included: the largest args and room for everything beside them.
 pub(crate) const LINE_BYTES_MAX: usize = limits::ARGS_BYTES_MAX + (1 << 20);
+
+/// What a line may hold, for a person.
+pub(crate) const HELP: &str = "\
+A line is a JSON object that describes one job. Blank lines are skipped. Errors name
+line, column and path; then nothing is enqueued, however many lines were fine.
+
+  kind          text, 1 to 200 bytes; every line needs it
+  args          any JSON, at most 16 MiB (16777216 bytes), at most 256 levels deep;
+                default {}. Stored as jsonb: a number keeps all its digits, of a key
+                that stands twice in one object the last value is kept
+  queue         text, 1 to 200 bytes: a declared queue; default: that of --queue
+  priority      whole number, 1 (the most urgent) to 4; default 2
+  shard         whole number, 0 to 63 and less than the queue has; default 0
+  max_attempts  whole number, 1 to 32767; default 25
+  run_at        text: not before this instant, as RFC 3339 has it, for example
+                \"2026-11-30T08:15:00+01:00\"; default: now
+  in_s          number: not before so many seconds from now, at least 0, at most six
+                decimals; not beside run_at; default 0
+  tags          array of texts of 1 to 200 bytes each; default: none
+  metadata      object, at most 255 levels deep, else bounded and stored like args;
+                default: none
+
+Instead of its default a key may be null (args may not: there null is a value, and
+kind has no default). Any other key is refused, and so is one given twice. A line has
+at most 17825792 bytes.";
 
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
@@ -162,6 +190,13 @@ fn utf8(line: usize, bytes: &[u8]) -> Result<&str, NdjsonError> {
         let byte = 1 + bytes.len() - text.len() + error.valid_up_to();
         NdjsonError { line, column, path: None, flaw: Flaw::NotUtf8 { byte } }
     })
+}
+
+impl NdjsonError {
+    /// Whether the source is at fault and not what stands in it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self.flaw, Flaw::Unreadable(_))
+    }
 }
 
 impl fmt::Display for NdjsonError {

@@ -3,27 +3,43 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use awa::core::{JobState, Ring};
+use awa::core::{JobState, Ring, limits};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   failed: the server, a file or the command itself is at fault
+  2   wrong usage
+  3   not allowed in the state that the job, slot or ring is in; nothing was changed
+  4   no such job
+  65  the input is malformed, or names a queue or schema that is not there; nothing was
+      written
+
+Errors are said on standard error, also with --json. AWA_LOG=warn, info, debug or trace
+in the environment says more there.";
+const COMMON: &str = "Options of every command";
 
 /// A job queue that lives inside the PostgreSQL a service already runs.
 #[derive(Debug, Parser)]
 #[command(
     name = "awa",
     version,
-    after_help = "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not allowed \
-in this state, nothing changed; 4 no such job; 65 malformed input, nothing written."
+    after_help = EXIT_CODES
 )]
 pub(crate) struct Options {
     /// Where the database is: `postgresql://..` or `key=value ..`; else $DATABASE_URL.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = COMMON)]
     pub(crate) database_url: Option<String>,
     /// The schema that holds the installation.
-    #[arg(long, global = true, default_value = "awa")]
+    #[arg(long, global = true, default_value = "awa", help_heading = COMMON)]
     pub(crate) schema: String,
     /// Answer in JSON, one value on standard output.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     pub(crate) json: bool,
+    /// Say nothing of progress on standard error.
+    #[arg(long, short, global = true, help_heading = COMMON)]
+    pub(crate) quiet: bool,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -43,16 +59,17 @@ pub(crate) enum Command {
     DeclareQueue {
         /// Its name.
         queue: String,
-        /// Parallel lanes for each priority; 1 keeps strict order.
-        #[arg(long, default_value_t = 1)]
+        /// Parallel lanes for each priority, 1 to 64; 1 keeps strict order.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=SHARDS_MAX))]
         shards: i64,
     },
     /// Enqueue jobs from NDJSON, all or none.
+    #[command(after_help = crate::ndjson::HELP)]
     Enqueue {
         /// The file; `-` for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
-        /// The queue of lines that name none.
+        /// The queue of lines that name none. Queues must be declared before.
         #[arg(long, default_value = "default")]
         queue: String,
     },
@@ -64,7 +81,7 @@ pub(crate) enum Command {
         #[arg(required = true)]
         queues: Vec<String>,
     },
-    /// List jobs, newest first.
+    /// List jobs, newest first, without their args.
     List(List),
     /// Show one job whole.
     Show {
@@ -117,31 +134,63 @@ pub(crate) struct Demo {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = WORK_HELP)]
 pub(crate) struct Work {
     /// The queues.
     #[arg(required = true)]
     pub(crate) queues: Vec<String>,
     /// Run by `sh -c` for each job, with its args on standard input and AWA_JOB_ID, AWA_KIND and
-    /// AWA_ATTEMPT in its environment. Exit 0 completes the job, 75 retries it later, anything else
-    /// fails it for good with the end of what it wrote to standard error.
-    #[arg(long, value_name = "CMD")]
+    /// AWA_ATTEMPT in its environment; how it ends decides, see below.
+    #[arg(long, value_name = "CMD", value_parser = command)]
     pub(crate) exec: String,
-    /// Jobs of each queue at a time.
-    #[arg(long, default_value_t = 4)]
+    /// Jobs of each queue at a time, 1 to 10000.
+    #[arg(
+        long,
+        value_name = "JOBS",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     pub(crate) concurrency: u32,
-    /// End when the queues are drained instead of waiting for more.
+    /// End when no job of the queues is available or running; scheduled and retryable ones stay.
     #[arg(long)]
     pub(crate) drain: bool,
-    /// Seconds after which an attempt must be over.
-    #[arg(long, default_value_t = 900)]
+    /// Seconds after which an attempt must be over, 1 to 31536000: then its command is killed and the
+    /// attempt fails.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 900,
+        value_parser = clap::value_parser!(u64).range(1..=365 * 86_400)
+    )]
     pub(crate) deadline_s: u64,
     #[command(flatten)]
     pub(crate) retention: Retention,
 }
 
+const SHARDS_MAX: i64 = limits::SHARDS_MAX as i64;
+
+const WORK_HELP: &str = "\
+How the command ends decides what becomes of the job:
+  0          it is completed
+  75         it is tried again later, while it has attempts left
+  126, 127   the same, and standard error says so: by the shell's convention the
+             command could not be run
+  otherwise  it failed for good, a command that a signal ended included
+
+The end of what the command writes to standard error is kept as the attempt's
+error. Its standard output is dropped. Whatever it leaves running in its process
+group is killed when it ends.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the worker: it claims nothing more, waits
+up to 30 s for commands that run, then kills them and hands their jobs back. A
+second one does that at once. The exit code is 0 in either case, whatever became of
+the jobs. A third ends the worker without handing back, with exit code 1: those jobs
+are tried again when their deadline is over.";
+
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Only jobs in this state.
+    /// Only jobs in this state: available, scheduled, retryable, running, waiting_external, completed,
+    /// failed or cancelled.
     #[arg(long, value_parser = state)]
     pub(crate) state: JobState,
     /// Only this queue's.
@@ -153,7 +202,7 @@ pub(crate) struct List {
     /// Only jobs with a smaller id: the last of the page before.
     #[arg(long)]
     pub(crate) before: Option<i64>,
-    /// Rows of a page.
+    /// Rows of a page, 1 to 10000.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) limit: u16,
 }
@@ -215,6 +264,13 @@ impl From<RingName> for Ring {
             RingName::Claim => Self::Claim,
         }
     }
+}
+
+fn command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("an empty command would complete every job; say what to run".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn state(word: &str) -> Result<JobState, String> {

@@ -1,9 +1,16 @@
-//! What an operator is told about a retry of failed jobs (`R032-09`, `R032-10`).
+//! Words that several commands share: numbers of things, and what an operator is told about a retry of
+//! failed jobs (`R032-09`, `R032-10`).
 
 use awa::core::Fault;
 use serde_json::{Value, json};
 
 use crate::draw::thousands;
+
+/// `1 job`, `1,200 jobs`, `0 jobs`: a number of things whose plural ends in s.
+pub(crate) fn counted(n: impl Into<i128>, thing: &str) -> String {
+    let n = n.into();
+    format!("{} {thing}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
 
 /// What `retry-failed` did, ready to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +65,10 @@ impl RetryFailed {
             ),
         };
         if let Some(pruned @ 1..) = self.pruned_failed_count {
-            let (rows, were, are) =
-                if pruned == 1 { ("row", "was", "is") } else { ("rows", "were", "are") };
-            let n = thousands(pruned);
+            let (were, are) = if pruned == 1 { ("was", "is") } else { ("were", "are") };
+            let rows = counted(pruned, "failed row");
             text.push_str(&format!(
-                " {n} failed {rows} {were} pruned past retention and {are} no longer retryable."
+                " {rows} {were} pruned past retention and {are} no longer retryable."
             ));
         }
         text
@@ -81,7 +87,7 @@ impl RetryFailed {
 }
 
 fn failed_jobs(n: i64) -> String {
-    format!("{} failed {}", thousands(n), if n == 1 { "job" } else { "jobs" })
+    counted(n, "failed job")
 }
 
 #[cfg(test)]
@@ -90,6 +96,13 @@ mod tests {
 
     fn told(retried: i64, matched: i64, pruned: Option<i64>) -> String {
         RetryFailed::new(retried, matched, pruned).unwrap().sentences()
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        for (n, text) in [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (1_200, "1,200 jobs")] {
+            assert_eq!(counted(n, "job"), text);
+        }
     }
 
     /// `R032-10`: the matched/raced split is shown where the two differ, and only there.

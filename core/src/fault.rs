@@ -4,6 +4,8 @@
 use alloc::string::String;
 use core::fmt;
 
+use crate::ids::JobId;
+
 /// An input that a user can correct. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UserError {
@@ -15,12 +17,14 @@ pub enum UserError {
     TooLong { field: Field, bytes: usize, max: usize },
     /// The number lies outside its range, bounds included.
     OutOfRange { field: Field, value: i64, min: i64, max: i64 },
-    /// The args are not JSON that PostgreSQL's `jsonb` can hold.
-    Json { path: String, reason: JsonReason, line: usize, column: usize },
+    /// The field is not JSON that PostgreSQL's `jsonb` can hold.
+    Json { field: Field, path: String, reason: JsonReason, line: usize, column: usize },
     /// No such queue: declare it first.
     UnknownQueue { queue: String },
     /// The queue has fewer shards than the job asks for.
     UnknownShard { queue: String, shard: i16 },
+    /// An environment variable is set to what it can't mean; bounds included.
+    Variable { name: String, value: String, min: i64, max: i64 },
     /// The schema has no Awa in it: migrate first.
     UnknownSchema { schema: String },
 }
@@ -44,6 +48,8 @@ pub enum Field {
     MaxAttempts,
     /// How many jobs one call holds.
     Jobs,
+    /// An attempt's place in its claim's batch.
+    Place,
     /// How many rows a call may take.
     Limit,
     /// How many shards a queue has.
@@ -65,6 +71,7 @@ impl fmt::Display for Field {
             Self::Shard => "shard",
             Self::MaxAttempts => "max_attempts",
             Self::Jobs => "jobs",
+            Self::Place => "place",
             Self::Limit => "limit",
             Self::Shards => "shards",
             Self::Metadata => "metadata",
@@ -78,6 +85,8 @@ impl fmt::Display for Field {
 pub enum JsonReason {
     /// Not JSON at all.
     Syntax,
+    /// JSON, but not an object where one is wanted.
+    NotAnObject,
     /// A string or key holds `\u0000`, which `jsonb` cannot.
     Nul,
     /// A `\ud800`..`\udfff` escape without its other half.
@@ -92,6 +101,7 @@ impl fmt::Display for JsonReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Syntax => "not valid JSON",
+            Self::NotAnObject => "is not an object",
             Self::Nul => "holds a NUL character, which PostgreSQL cannot store",
             Self::LoneSurrogate => "holds half of a surrogate pair",
             Self::TooDeep => "is nested too deep",
@@ -111,8 +121,8 @@ impl fmt::Display for UserError {
             Self::OutOfRange { field, value, min, max } => {
                 write!(f, "{field} is {value}; it must lie between {min} and {max}")
             }
-            Self::Json { path, reason, line, column } => {
-                write!(f, "args at {path} (line {line}, column {column}): {reason}")
+            Self::Json { field, path, reason, line, column } => {
+                write!(f, "{field} at {path} (line {line}, column {column}): {reason}")
             }
             Self::UnknownQueue { queue } => {
                 write!(f, "queue {queue:?} is not declared in this schema")
@@ -120,6 +130,10 @@ impl fmt::Display for UserError {
             Self::UnknownShard { queue, shard } => {
                 write!(f, "shard {shard} of queue {queue:?} is not declared")
             }
+            Self::Variable { name, value, min, max } => write!(
+                f,
+                "{name} is set to {value:?}; it must be a whole number between {min} and {max}"
+            ),
             Self::UnknownSchema { schema } => {
                 write!(f, "schema {schema:?} holds no Awa; migrate it first")
             }
@@ -137,6 +151,8 @@ pub enum Fault {
     Unbalanced { what: &'static str, expected: i64, found: i64 },
     /// A narrow terminal row has no ready row to take its body from (`R026-03`, H30).
     BodyMissing { rows: i64 },
+    /// The same of a job that was asked for: it can be discarded, and nothing else.
+    JobBodyMissing { job: JobId },
     /// A count that can't be negative is.
     Negative { what: &'static str, value: i64 },
     /// The driver answered a step with a reply of another kind.
@@ -152,6 +168,7 @@ impl fmt::Display for Fault {
             Self::BodyMissing { rows } => {
                 write!(f, "{rows} narrow terminal rows have no retained ready row")
             }
+            Self::JobBodyMissing { job } => write!(f, "{job} has no retained body"),
             Self::Negative { what, value } => write!(f, "{what} is {value}"),
             Self::UnexpectedReply { step, reply } => {
                 write!(f, "step «{step}» was answered with «{reply}»")

@@ -2,6 +2,10 @@
 
 use core::fmt;
 
+use crate::fault::{Field, UserError};
+use crate::job::in_range;
+use crate::limits::CLAIM_ROWS_MAX;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty) $prefix:literal) => {
         $(#[$doc])*
@@ -68,10 +72,33 @@ id! {
     Bucket(i16) "bucket "
 }
 
-impl ReceiptId {
-    /// The receipt of the job at the zero-based `place` of `batch`.
+/// A job's place in its claim's batch, from 1 to [`CLAIM_ROWS_MAX`]: one beyond would name a receipt of
+/// another batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct Place(u16);
+
+impl Place {
+    /// The one-based `place`.
+    ///
+    /// # Errors
+    /// Out of range.
+    pub fn new(place: i64) -> Result<Self, UserError> {
+        in_range(Field::Place, place, 1, CLAIM_ROWS_MAX.into()).map(|place| Self(place as u16))
+    }
+
+    /// The number, from 1.
     #[must_use]
-    pub const fn of(batch: BatchId, place: u16) -> Self {
-        Self(batch.0 + place as i64)
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl ReceiptId {
+    /// The receipt of the job at `place` of `batch`.
+    #[must_use]
+    pub const fn of(batch: BatchId, place: Place) -> Self {
+        Self(batch.0 + place.0 as i64 - 1)
     }
 }

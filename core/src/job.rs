@@ -3,7 +3,7 @@
 use alloc::string::String;
 
 use crate::fault::{Field, UserError};
-use crate::ids::{Attempt, BatchId, JobId, LaneId, LaneSeq, Priority, ReceiptId, RunLease, Shard};
+use crate::ids::{Attempt, BatchId, JobId, LaneId, LaneSeq, Place, Priority, ReceiptId, RunLease, Shard};
 use crate::json;
 use crate::limits;
 use crate::names::{Kind, QueueName};
@@ -52,7 +52,7 @@ impl NewJob {
     ) -> Result<Self, UserError> {
         json::check(&args)?;
         if let Some(text) = &payload {
-            json::check(text)?;
+            json::check_field(Field::Metadata, text)?;
         }
         let max = limits::ATTEMPTS_MAX;
         let max_attempts = in_range(Field::MaxAttempts, max_attempts, 1, max.into())? as i16;
@@ -102,8 +102,8 @@ pub struct Receipt {
     pub claim_slot: Slot,
     /// The claim that took the job.
     pub batch: BatchId,
-    /// One-based place in the batch.
-    pub index: u16,
+    /// Its place in the batch.
+    pub index: Place,
     /// The job.
     pub job: JobId,
     /// The job's lease for this attempt.
@@ -114,7 +114,7 @@ impl Receipt {
     /// The receipt's own number.
     #[must_use]
     pub const fn id(&self) -> ReceiptId {
-        ReceiptId::of(self.batch, self.index - 1)
+        ReceiptId::of(self.batch, self.index)
     }
 }
 
@@ -345,8 +345,9 @@ pub struct SlotLoad {
     /// About how many failures inside the floor a prune would carry; too many is safe and only
     /// postpones. 0 in the lease and the claim ring, which carry nothing.
     pub carried_hint: i64,
-    /// When the newest terminal fact of the slot was finalised, if that is cheap to tell: jobs of
-    /// a slot may end long after it was sealed. Without it, history counts from the sealing.
+    /// When the newest terminal fact of the slot was finalised, as far as that is cheap to tell: jobs
+    /// of a slot may end long after it was sealed. Without it, history counts from the sealing.
+    /// `None` in the lease and the claim ring, which hold no history.
     pub newest_fact_at: Option<Instant>,
 }
 

@@ -31,30 +31,40 @@ pub struct Shape {
 /// [`UserError::Json`] with path, line and column (both from 1, in characters) for a syntax error,
 /// a NUL, half a surrogate pair, nesting over [`ARGS_DEPTH_MAX`] or a number out of range.
 pub fn check(text: &str) -> Result<Shape, UserError> {
-    within_bounds(text.len())?;
+    check_field(Field::Args, text)
+}
+
+/// The same for the text of `field`, which an error names.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_field(field: Field, text: &str) -> Result<Shape, UserError> {
+    within_bounds(field, text.len())?;
     let mut scan = Scan::new(text.as_bytes(), None);
     match scan.document() {
-        Ok(shape) => within_bounds(text.len().saturating_add(scan.printed_extra)).map(|()| shape),
-        Err(flaw) => Err(located(text.as_bytes(), flaw)),
+        Ok(shape) => {
+            within_bounds(field, text.len().saturating_add(scan.printed_extra)).map(|()| shape)
+        }
+        Err(flaw) => Err(located(field, text.as_bytes(), flaw)),
     }
 }
 
-fn within_bounds(bytes: usize) -> Result<(), UserError> {
+fn within_bounds(field: Field, bytes: usize) -> Result<(), UserError> {
     if bytes > ARGS_BYTES_MAX {
-        return Err(UserError::TooLong { field: Field::Args, bytes, max: ARGS_BYTES_MAX });
+        return Err(UserError::TooLong { field, bytes, max: ARGS_BYTES_MAX });
     }
     Ok(())
 }
 
 /// The error with its place. A second scan finds the same flaw and takes down the path, so that
 /// the common case keeps no path at all.
-fn located(text: &[u8], flaw: Flaw) -> UserError {
+fn located(field: Field, text: &[u8], flaw: Flaw) -> UserError {
     let mut scan = Scan::new(text, Some(Vec::new()));
     let again = scan.document();
     debug_assert!(again.is_err());
     let path = trail::path(scan.trail.as_deref().unwrap_or_default(), text);
     let (line, column) = trail::line_and_column(&text[..flaw.at]);
-    UserError::Json { path, reason: flaw.reason, line, column }
+    UserError::Json { field, path, reason: flaw.reason, line, column }
 }
 
 #[derive(Clone, Copy)]

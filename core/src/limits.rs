@@ -47,5 +47,5 @@ pub const SAMPLES_KEPT_MAX: usize = 64;
 pub const COUNTER_BUCKETS: i16 = 8;
 /// How long prune waits for an exclusive lock before it says `Blocked`.
 pub const LOCK_TIMEOUT_MS: u32 = 50;
-/// Slots whose deltas one rollup folds (`R026-31`).
+/// Slots whose deltas one tick of maintenance folds (`R026-31`).
 pub const ROLLUP_SLOTS_MAX: usize = 4;

@@ -81,6 +81,8 @@ pub enum Reply {
     JobLoaded(Option<JobRow>),
     /// A page.
     JobsListed(Vec<JobRow>),
+    /// The body of a job that was to be loaded or listed is nowhere; none is made up (`R026-03`).
+    BodyMissing { job: JobId },
 }
 
 /// The reply to `ClaimReady`.

@@ -61,11 +61,12 @@ pub enum Step {
     ExcludeDeltas { slot: Slot, timeout_ms: u32 },
     /// Add the slot's pending deltas to its folded counters, in key order. `DeltasFolded`.
     FoldDeltas { slot: Slot },
-    /// Truncate the slot's pending deltas. `Truncated`.
+    /// Truncate the slot's pending deltas, once they are in the folded counters. `Truncated`.
     TruncateDeltas { slot: Slot },
     /// Keep writers out of retryable history and everyone out of all counters. `Locked` or `Refused`.
     ExcludeCounters { timeout_ms: u32 },
-    /// Recompute the folded counters from retryable history and clear the ledger (`R026-26`). `Rebuilt`.
+    /// Recompute the folded counters from retryable history (`R026-26`): pending deltas are in them, and
+    /// must be truncated in the same transaction. `Rebuilt`.
     RebuildCounters,
     /// Say whether folded counters and pending deltas can be trusted (`R026-26`). `Marked`.
     SetTrust { trusted: bool },
@@ -122,6 +123,10 @@ pub enum Step {
     /// Close attempts on the general path: retryable history with its delta, or deferral; stale ones
     /// are left alone. `Closed`.
     CloseAttempts { exits: Vec<Exit> },
+    /// Close attempts that their worker stopped, and append their jobs to their lanes again in the open
+    /// segment, the attempt not counted: due as before, with the same errors. Stale ones and those
+    /// whose body is missing are left alone. `Closed`.
+    HandBack { receipts: Vec<Receipt> },
 
     /// Open attempts whose deadline has passed, up to `limit`, those that are overdue for longest
     /// first (`R026-14`). `Overdue`.
@@ -144,9 +149,9 @@ pub enum Step {
     DiscardTerminal { rows: Vec<TerminalRef> },
     /// Hide a compact success; its receipt stays closed (`R026-17`). `Moved`.
     HideCompleted { slot: Slot, lane: LaneId, lane_seq: LaneSeq },
-    /// The whole job. `JobLoaded`.
+    /// The whole job. `JobLoaded` or `BodyMissing`.
     LoadJob { job: JobId },
-    /// A page of jobs. `JobsListed`.
+    /// A page of jobs. `JobsListed` or `BodyMissing`.
     ListJobs { filter: ListFilter },
 }
 
@@ -213,6 +218,7 @@ impl Step {
             Self::Fence { .. } => "Fence",
             Self::CompleteCompact { .. } => "CompleteCompact",
             Self::CloseAttempts { .. } => "CloseAttempts",
+            Self::HandBack { .. } => "HandBack",
             Self::FindOverdue { .. } => "FindOverdue",
             Self::LocateJob { .. } => "LocateJob",
             Self::TombstoneReady { .. } => "TombstoneReady",
@@ -223,6 +229,70 @@ impl Step {
             Self::HideCompleted { .. } => "HideCompleted",
             Self::LoadJob { .. } => "LoadJob",
             Self::ListJobs { .. } => "ListJobs",
+        }
+    }
+}
+
+impl Step {
+    /// Whether it does right in a transaction whose snapshot is older than itself (law 16).
+    ///
+    /// Appending does: a row may go to a segment that was sealed or pruned meanwhile, because claims
+    /// read every slot and gates ignore generation, and a position is drawn when it is asked for,
+    /// whatever the snapshot. Lanes, once made, stay. All else reads what a TRUNCATE may have emptied
+    /// for every snapshot, or decides by what was true before it took its lock.
+    #[must_use]
+    pub const fn fits_any_snapshot(&self) -> bool {
+        match self {
+            Self::FindLanes { .. }
+            | Self::EnqueueReady { .. }
+            | Self::ReadCursor
+            | Self::CopyReady { .. }
+            | Self::EnqueueDeferred { .. }
+            | Self::Wake { .. }
+            | Self::ReadOwnXid => true,
+            Self::LockRing { .. }
+            | Self::ObserveRing { .. }
+            | Self::LockSlot { .. }
+            | Self::ExcludeWriters { .. }
+            | Self::Exclude { .. }
+            | Self::Probe { .. }
+            | Self::SurveyTerminal { .. }
+            | Self::CarryForward { .. }
+            | Self::FoldRollup { .. }
+            | Self::Truncate { .. }
+            | Self::MarkPruned { .. }
+            | Self::Rotate { .. }
+            | Self::ObserveLoads { .. }
+            | Self::FindDeltas
+            | Self::ExcludeDeltas { .. }
+            | Self::FoldDeltas { .. }
+            | Self::TruncateDeltas { .. }
+            | Self::ExcludeCounters { .. }
+            | Self::RebuildCounters
+            | Self::SetTrust { .. }
+            | Self::ReadCounts { .. }
+            | Self::ReadPrunedFailed { .. }
+            | Self::DeclareQueue { .. }
+            | Self::PromoteDue { .. }
+            | Self::ReadNextDue
+            | Self::LockLane { .. }
+            | Self::ReadPosition
+            | Self::ClaimReady { .. }
+            | Self::PollLanes { .. }
+            | Self::Fence { .. }
+            | Self::CompleteCompact { .. }
+            | Self::CloseAttempts { .. }
+            | Self::HandBack { .. }
+            | Self::FindOverdue { .. }
+            | Self::LocateJob { .. }
+            | Self::TombstoneReady { .. }
+            | Self::CancelDeferred { .. }
+            | Self::MatchTerminal { .. }
+            | Self::RetryTerminal { .. }
+            | Self::DiscardTerminal { .. }
+            | Self::HideCompleted { .. }
+            | Self::LoadJob { .. }
+            | Self::ListJobs { .. } => false,
         }
     }
 }
@@ -330,6 +400,7 @@ impl fmt::Display for Step {
                 write!(f, "complete {} attempts compactly", receipts.len())
             }
             Self::CloseAttempts { exits } => write!(f, "close {} attempts", exits.len()),
+            Self::HandBack { receipts } => write!(f, "hand back {} attempts", receipts.len()),
             Self::FindOverdue { limit } => write!(f, "find up to {limit} overdue attempts"),
             Self::LocateJob { job } => write!(f, "locate {job}"),
             Self::TombstoneReady { slot, lane, lane_seq } => {

@@ -6,7 +6,8 @@ use awa_core::json::{Shape, check, keep_error_text};
 use awa_core::limits::{ARGS_BYTES_MAX, ARGS_DEPTH_MAX, ERROR_BYTES_MAX};
 
 fn fails(text: &str, reason: JsonReason, path: &str, line: usize, column: usize) {
-    let expected = UserError::Json { path: path.to_owned(), reason, line, column };
+    let field = Field::Args;
+    let expected = UserError::Json { field, path: path.to_owned(), reason, line, column };
     assert_eq!(check(text), Err(expected), "{text:?}");
 }
 

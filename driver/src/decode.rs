@@ -66,7 +66,9 @@ pub(crate) fn decode(step: &Step, answer: Answer) -> Result<Reply, Misshapen> {
         Step::ClaimReady { .. } => hot::claimed(&rows(answer)?),
         Step::ReadOwnXid => hot::own_xid(&rows(answer)?),
         Step::PollLanes { .. } => hot::polled(&rows(answer)?),
-        Step::CompleteCompact { .. } | Step::CloseAttempts { .. } => hot::closed(&rows(answer)?),
+        Step::CompleteCompact { .. } | Step::CloseAttempts { .. } | Step::HandBack { .. } => {
+            hot::closed(&rows(answer)?)
+        }
         Step::FindOverdue { .. } => cold::overdue(&rows(answer)?),
         Step::LocateJob { .. } => cold::located(&rows(answer)?),
         Step::MatchTerminal { .. } => cold::matched(&rows(answer)?),

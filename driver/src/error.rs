@@ -23,6 +23,8 @@ enum Kind {
     Installation(Mismatch),
     /// A caller's transaction cannot carry this operation.
     Refused { doing: String, refusal: Refusal },
+    /// The same because of its isolation level: it may look at what is gone.
+    Isolation { doing: String, level: String },
 }
 
 /// How an installation doesn't fit.
@@ -94,6 +96,12 @@ impl Error {
         Self(Box::new(Kind::Refused { doing: doing.into(), refusal }))
     }
 
+    /// The caller's transaction has the isolation level `level`, in which `doing` something would go by
+    /// an old snapshot.
+    pub(crate) fn isolation(doing: impl Into<String>, level: String) -> Self {
+        Self(Box::new(Kind::Isolation { doing: doing.into(), level }))
+    }
+
     /// Whether it can't be known if the operation took place: the connection was lost in COMMIT.
     /// Observe before repeating; completions may be repeated as they are (H22).
     #[must_use]
@@ -109,9 +117,11 @@ impl Error {
             Kind::Postgres { source, .. } => {
                 source.is_closed() || source.as_db_error().is_none() || is_shutdown(source)
             }
-            Kind::Fault { .. } | Kind::User(_) | Kind::Installation(_) | Kind::Refused { .. } => {
-                false
-            }
+            Kind::Fault { .. }
+            | Kind::User(_)
+            | Kind::Installation(_)
+            | Kind::Refused { .. }
+            | Kind::Isolation { .. } => false,
         }
     }
 
@@ -146,14 +156,23 @@ impl Error {
         if let Kind::Refused { refusal, .. } = &*self.0 { Some(*refusal) } else { None }
     }
 
+    /// The isolation level of the caller's own transaction, if the operation was refused for it: all but
+    /// enqueuing needs READ COMMITTED. Nothing was done, and the transaction is as good as before.
+    #[must_use]
+    pub fn as_isolation(&self) -> Option<&str> {
+        if let Kind::Isolation { level, .. } = &*self.0 { Some(level) } else { None }
+    }
+
     /// What PostgreSQL called the error, if it was PostgreSQL's.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match &*self.0 {
             Kind::Postgres { source, .. } | Kind::Unknown { source, .. } => source.code(),
-            Kind::Fault { .. } | Kind::User(_) | Kind::Installation(_) | Kind::Refused { .. } => {
-                None
-            }
+            Kind::Fault { .. }
+            | Kind::User(_)
+            | Kind::Installation(_)
+            | Kind::Refused { .. }
+            | Kind::Isolation { .. } => None,
         }
     }
 }
@@ -194,6 +213,10 @@ impl fmt::Display for Error {
             Kind::User(user) => user.fmt(f),
             Kind::Installation(mismatch) => mismatch.fmt(f),
             Kind::Refused { doing, refusal } => write!(f, "{doing}: {refusal}"),
+            Kind::Isolation { doing, level } => write!(
+                f,
+                "{doing}: the transaction is {level} and may see what is gone; read committed is needed"
+            ),
         }
     }
 }
@@ -224,7 +247,7 @@ impl std::error::Error for Error {
             Kind::Postgres { source, .. } | Kind::Unknown { source, .. } => Some(source),
             Kind::Fault { fault, .. } => Some(fault),
             Kind::User(user) => Some(user),
-            Kind::Installation(_) | Kind::Refused { .. } => None,
+            Kind::Installation(_) | Kind::Refused { .. } | Kind::Isolation { .. } => None,
         }
     }
 }

@@ -2,7 +2,8 @@
 //! allows itself. It saves work; it is not what makes maintenance safe.
 
 use awa_sqlgen::Sql;
-use tokio_postgres::Client;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_postgres::{Client, Notification};
 
 use crate::error::Error;
 use crate::pool::Connector;
@@ -11,6 +12,8 @@ use crate::pool::Connector;
 pub struct Leadership {
     client: Client,
     sql: Sql,
+    /// Nothing is listened to: it ends with the connection.
+    ends: UnboundedReceiver<Notification>,
 }
 
 impl Leadership {
@@ -19,10 +22,16 @@ impl Leadership {
     /// # Errors
     /// The server can't be reached or refuses.
     pub async fn try_acquire(connector: &Connector, sql: &Sql) -> Result<Option<Self>, Error> {
-        let client = connector.connect().await?;
+        let (client, ends) = connector.connect_listening().await?;
         let row = client.query_one(&sql.try_lead(), &[]).await;
         let row = row.map_err(|e| Error::postgres("try to lead", e))?;
-        Ok(row.get::<_, bool>(0).then(|| Self { client, sql: sql.clone() }))
+        Ok(row.get::<_, bool>(0).then(|| Self { client, sql: sql.clone(), ends }))
+    }
+
+    /// Waits until the connection, and with it the lock, is known to be lost: at once when the server
+    /// ends it. One that has gone dead without a word is found out by [`Leadership::confirm`].
+    pub async fn lost(&mut self) {
+        while self.ends.recv().await.is_some() {}
     }
 
     /// Whether the lock's session lives and holds it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use awa_core::{Fault, Machine, Reply, Step, Turn};
 use awa_sqlgen::Sql;
-use tokio_postgres::{Client, GenericClient};
+use tokio_postgres::{Client, GenericClient, SimpleQueryMessage};
 
 use crate::error::Error;
 use crate::flush::{Broken, Flushed, ParamTypes, Prepared, flush};
@@ -234,13 +234,20 @@ impl Embedded {
 
     /// Runs `steps` in one flush on the caller's transaction, without BEGIN or COMMIT.
     ///
+    /// Enqueuing is sound at every isolation level. Anything else is only at READ COMMITTED, where each
+    /// statement has a snapshot of its own; the level is asked for before such a step is sent (law 16).
+    ///
     /// # Errors
-    /// PostgreSQL's error, or a refusal: the caller's transaction can then only be rolled back.
+    /// [`Error::as_isolation`] for a step that the transaction's snapshot may be too old for. PostgreSQL's
+    /// error, or a refusal: the caller's transaction can then only be rolled back.
     pub async fn run<C: GenericClient + Sync>(
         &self,
         transaction: &C,
         steps: &[Step],
     ) -> Result<Vec<Reply>, Error> {
+        if let Some(step) = steps.iter().find(|step| !step.fits_any_snapshot()) {
+            fresh_snapshots(transaction, step).await?;
+        }
         let prepared = Prepared::Unnamed(&self.types);
         let flushed = flush(transaction, &self.sql, prepared, steps, false, false).await;
         let replies = flushed.map_err(Broken::into_error)?.replies;
@@ -249,5 +256,21 @@ impl Embedded {
             return Err(Error::refused(at, *refusal));
         }
         Ok(replies)
+    }
+}
+
+/// Refuses `step` unless each statement of the transaction sees what had committed when it began.
+async fn fresh_snapshots<C: GenericClient + Sync>(client: &C, step: &Step) -> Result<(), Error> {
+    let asked = client.simple_query(Sql::isolation()).await;
+    let messages = asked.map_err(|e| Error::postgres("ask for the isolation level", e))?;
+    let level = messages.iter().find_map(|message| {
+        if let SimpleQueryMessage::Row(row) = message { row.get(0) } else { None }
+    });
+    // PostgreSQL takes READ UNCOMMITTED for READ COMMITTED.
+    match level {
+        Some("read committed" | "read uncommitted") => Ok(()),
+        Some(_) | None => {
+            Err(Error::isolation(step.to_string(), level.unwrap_or_default().to_owned()))
+        }
     }
 }

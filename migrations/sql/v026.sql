@@ -429,8 +429,8 @@ begin
     when enqueue.priority is null then 'priority must not be null'
     when enqueue.priority not between 1 and 4 then
       format('priority is %s; it must lie between 1 and 4', enqueue.priority)
-    when enqueue.run_at not between '4714-11-24 00:00:00+00 BC' and '294246-12-31 23:59:59.999999+00' then
-      format('run_at is %s; it must lie between 4714-11-24 BC and 294246-12-31', enqueue.run_at)
+    when enqueue.run_at not between '4714-11-24 00:00:00+00 BC' and '294217-01-01 23:59:59.999999+00' then
+      format('run_at is %s; it must lie between 4714-11-24 BC and 294217-01-01', enqueue.run_at)
     when enqueue.max_attempts is null then 'max_attempts must not be null'
     when enqueue.max_attempts not between 1 and 32767 then
       format('max_attempts is %s; it must lie between 1 and 32767', enqueue.max_attempts)

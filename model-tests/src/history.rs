@@ -64,8 +64,6 @@ pub enum Trouble {
     Crashed,
     /// A row with its key exists (H31).
     DuplicateKey,
-    /// A job's body is nowhere (H30).
-    BodyMissing,
     /// The books don't balance.
     Bug(Fault),
     /// Anything else: a fault of the harness.
@@ -78,7 +76,6 @@ impl fmt::Display for Trouble {
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
             Self::Crashed => f.write_str("crashed"),
             Self::DuplicateKey => f.write_str("raised: a row with its key exists"),
-            Self::BodyMissing => f.write_str("raised: a body is missing"),
             Self::Bug(fault) => write!(f, "bug: {fault}"),
             Self::Other(what) => write!(f, "trouble: {what}"),
         }

@@ -157,6 +157,18 @@ impl Ledger {
         self.exit(job, lease, due, told)
     }
 
+    /// A worker gave a live attempt back: its job waits in its lane, and the attempt is not counted
+    /// (H60).
+    pub fn hand_back(&mut self, job: u64, lease: i64, told: Told) -> Judged {
+        self.exit(job, lease, (S::Available, 0), told)?;
+        if told.is_some() {
+            let taken = Jobs::from([job]);
+            self.each(&taken).for_each(|e| e.attempt -= 1);
+            self.re_enter(&taken);
+        }
+        Ok(())
+    }
+
     /// A live attempt now waits for an external callback; it keeps its lease.
     pub fn wait_external(&mut self, job: u64, lease: i64, told: Told) -> Judged {
         self.exit(job, lease, (S::Waiting, 0), told)

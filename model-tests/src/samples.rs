@@ -3,7 +3,7 @@
 use awa_core::rules::Cutoff;
 use awa_core::{
     BatchId, Ending, Exit, Gate, Instant, JobId, JobState, Kind, LaneId, LaneSeq, ListFilter,
-    NewJob, QueueName, Receipt, Ring, RunLease, Sample, Segment, Slot, Snapshot, Span, Step,
+    NewJob, Place, QueueName, Receipt, Ring, RunLease, Sample, Segment, Slot, Snapshot, Span, Step,
     TerminalFilter, TerminalRef, UserError, Window, Xid,
 };
 
@@ -15,7 +15,7 @@ pub fn one_of_each() -> Result<Vec<Step>, UserError> {
     let mut steps = rings();
     steps.extend(counters()?);
     steps.extend(ways_in()?);
-    steps.extend(claims_and_exits());
+    steps.extend(claims_and_exits()?);
     steps.extend(operators()?);
     Ok(steps)
 }
@@ -96,7 +96,7 @@ fn ways_in() -> Result<Vec<Step>, UserError> {
     ])
 }
 
-fn claims_and_exits() -> Vec<Step> {
+fn claims_and_exits() -> Result<Vec<Step>, UserError> {
     let window = Window {
         seen: Some(Snapshot { xmin: Xid(10), xmax: Xid(12), open: vec![Xid(10)] }),
         frontier: None,
@@ -105,12 +105,12 @@ fn claims_and_exits() -> Vec<Step> {
     let receipt = Receipt {
         claim_slot: Slot(1),
         batch: BatchId(4096),
-        index: 1,
+        index: Place::new(1)?,
         job: JobId(7),
         run_lease: RunLease(1),
     };
     let failed = Ending::Failed { error: "broken".to_owned() };
-    vec![
+    Ok(vec![
         Step::LockLane { lane: LANE },
         Step::ReadPosition,
         Step::ClaimReady {
@@ -125,8 +125,9 @@ fn claims_and_exits() -> Vec<Step> {
         Step::Fence { batches: vec![receipt.batch] },
         Step::CompleteCompact { receipts: vec![receipt] },
         Step::CloseAttempts { exits: vec![Exit { receipt, ending: failed }] },
+        Step::HandBack { receipts: vec![receipt] },
         Step::FindOverdue { limit: 100 },
-    ]
+    ])
 }
 
 fn operators() -> Result<Vec<Step>, UserError> {

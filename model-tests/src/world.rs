@@ -26,7 +26,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use awa_core::{Generation, JobId, Segment, limits};
+use awa_core::{Generation, Segment, limits};
 use awa_core::{Instant, LaneSeq, Refusal, Reply, Ring, Slot, SlotState, Step, Xid};
 
 pub use check::invariant;
@@ -56,8 +56,6 @@ pub enum Applied {
 pub enum Raised {
     /// A row with this key exists (H31).
     DuplicateKey(String),
-    /// A job's body is nowhere (`R026-03`, H30).
-    BodyMissing(JobId),
     /// Not JSON.
     BadJson(String),
 }
@@ -204,6 +202,7 @@ impl World {
             Step::Fence { batches } => self.fence(s, batches),
             Step::CompleteCompact { receipts } => self.complete_compact(s, receipts),
             Step::CloseAttempts { exits } => self.close_attempts(s, exits),
+            Step::HandBack { receipts } => self.hand_back(s, receipts),
             Step::FindOverdue { limit } => self.find_overdue(s, *limit),
             Step::LocateJob { job } => self.locate(s, *job),
             Step::TombstoneReady { slot, lane, lane_seq } => {

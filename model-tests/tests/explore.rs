@@ -292,6 +292,30 @@ fn a_retried_attempt_is_promoted() {
     exhausts("a retried attempt", &scene);
 }
 
+/// H60: a job goes back to its lane beside claims and a prune of the slot that it came from; and beside a
+/// producer and a worker that says of the same attempt that it succeeded. The hand-back may crash, or be
+/// heard by nobody.
+#[test]
+fn an_attempt_is_handed_back() {
+    const HAND_BACK: Task = Task::Close(How::HandedBack);
+    let pruned = vec![vec![ENQUEUE], vec![CLAIM, CLAIM], vec![HAND_BACK], vec![ROTATE, PRUNE]];
+    let raced = vec![vec![ENQUEUE, ENQUEUE], vec![CLAIM, CLAIM], vec![HAND_BACK], vec![COMPLETE]];
+    for (name, actors, seen) in [
+        ("a hand-back and a prune", pruned, vec![sometimes::CLAIMED_AGAIN, sometimes::PRUNED]),
+        ("a hand-back and a completion", raced, vec![sometimes::CLAIMED_AGAIN]),
+    ] {
+        let scene = Scene {
+            actors,
+            crashes: 1,
+            books: true,
+            prologue: vec![Opening::Tasks(0, 1), Opening::Tasks(1, 1)],
+            witnesses: seen,
+            ..Scene::default()
+        };
+        exhausts(name, &scene);
+    }
+}
+
 /// R026-24, R026-25: deltas are folded while failures come in, and not beside what pins the horizon;
 /// the slot is pruned.
 #[test]

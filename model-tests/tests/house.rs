@@ -45,6 +45,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tracing-subscriber",
         ],
     ),
+    (
+        "awa-bench",
+        &[
+            "anyhow",
+            "awa",
+            "awa-devpg",
+            "clap",
+            "comfy-table",
+            "futures-util",
+            "hdrhistogram",
+            "indicatif",
+            "plotters",
+            "serde",
+            "serde_json",
+            "tokio",
+        ],
+    ),
 ];
 
 fn metadata() -> serde_json::Value {

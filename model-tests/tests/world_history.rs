@@ -15,7 +15,7 @@ use awa_core::{
     QueueName, ReadyRef, Reply, Ring, Segment, Span, Step, TerminalFilter, TerminalRef, Window,
 };
 use awa_model_tests::drive::{Driving, Progress, run};
-use awa_model_tests::world::{Applied, Raised, World, invariant};
+use awa_model_tests::world::{Applied, World, invariant};
 use world_common::*;
 
 fn counts(w: &mut World) -> QueueCounts {
@@ -395,7 +395,7 @@ fn an_orphan_is_reported_and_can_be_discarded() {
     let broken = w.check_invariants().unwrap_err();
     assert_eq!(broken.name, invariant::TERMINAL_HAS_RETAINED_READY_BODY);
     w.begin(A);
-    let missing = Applied::Raised(Raised::BodyMissing(JobId(99)));
+    let missing = Applied::Reply(Reply::BodyMissing { job: JobId(99) });
     assert_eq!(w.apply(A, &Step::LoadJob { job: JobId(99) }), missing);
     w.rollback(A);
     rotate(&mut w, Ring::Queue);

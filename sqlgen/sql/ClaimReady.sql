@@ -122,14 +122,17 @@ deadline as materialized (
    cross join (select $8::bigint as us) as span
 ),
 -- Whoever drew a settled position has finished: what is not taken now can never be a row of this
--- lane, so one range covers them all. Above, each position stands for itself.
+-- lane, so one range covers them all, and it begins where the claim began to look. So the evidence
+-- of a lane grows together, however many other lanes draw positions between its own. Above, each
+-- position stands for itself.
 evidence as (
   insert into {schema}.ready_claim_attempt_batches
          (ready_slot, ready_generation, lane_id, first_seq, last_seq, n, batch_id, spent_at, ranges)
   select p.ready_slot, p.ready_generation, $1, p.first_seq, p.last_seq, p.n, p.batch_id, clock.instant,
          case when p.last_seq <= b.settled or p.last_seq - p.first_seq + 1 = p.n
-              then int8multirange(int8range(p.first_seq, p.last_seq, '[]'))
-              else (select range_agg(int8range(case when s.lane_seq <= b.settled then p.first_seq else s.lane_seq end,
+              then int8multirange(int8range(case when p.first_seq <= b.settled then b.low + 1 else p.first_seq end,
+                                            p.last_seq, '[]'))
+              else (select range_agg(int8range(case when s.lane_seq <= b.settled then b.low + 1 else s.lane_seq end,
                                                s.lane_seq, '[]'))
                       from unnest(p.lane_seqs) as s (lane_seq)) end
     from parts p

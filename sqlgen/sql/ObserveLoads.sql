@@ -6,11 +6,15 @@
 -- observation: exact up to 64 blocks, and beyond that at the latest when one row in 64 is past the
 -- floor.
 --
+-- newest_fact_at: exact for compact successes; of retryable history the last 16 blocks are looked at, where
+-- a child that nothing but TRUNCATE empties has its newest rows.
+--
 -- Where an index begins with the slot, ORDER BY keeps a probe from gathering all its rows first.
 --
 -- $1 timestamptz: the cutoff, NULL when the floor is off.
 -- Columns: slot int, bytes bigint (children with indexes), has_droppable boolean, droppable_hint bigint,
--- carried_hint bigint (both from the terminal counters, not from the rows).
+-- carried_hint bigint (both from the terminal counters, not from the rows), newest_fact_at timestamptz or
+-- NULL.
 select s.slot, size.bytes,
        dead.found or coalesce((
          select true
@@ -26,7 +30,8 @@ select s.slot, size.bytes,
              limit 1) as due
           limit 1), false) as has_droppable,
        (coalesce(compact.n, 0) + coalesce(facts.other, 0))::bigint as droppable_hint,
-       coalesce(facts.failed, 0)::bigint as carried_hint
+       coalesce(facts.failed, 0)::bigint as carried_hint,
+       greatest(compact.newest, late.newest) as newest_fact_at
   from {schema}.queue_ring_slots s
  cross join lateral (
    select coalesce(
@@ -47,8 +52,13 @@ select s.slot, size.bytes,
              from (values ('ready_entries'), ('ready_tombstones'), ('ready_claim_attempt_batches'),
                           ('receipt_completion_batches'), ('receipt_completion_tombstones'),
                           ('done_entries'), ('queue_terminal_count_deltas')) as t (name)) as c) as size
+ cross join lateral (
+   select max(d.finalized_at) as newest
+     from {schema}.done_entries d
+    where d.ready_slot = s.slot
+      and d.ctid >= format('(%s,0)', greatest(size.done_blocks - 16, 0))::tid) as late
   left join (
-   select b.ready_slot, sum(b.completed_count) as n
+   select b.ready_slot, sum(b.completed_count) as n, max(b.finalized_at) as newest
      from {schema}.receipt_completion_batches b
     group by b.ready_slot) as compact on compact.ready_slot = s.slot
   left join (

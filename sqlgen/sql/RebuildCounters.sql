@@ -1,13 +1,12 @@
--- Recomputes the folded counters from done_entries and clears the ledger (R026-26). After
--- ExcludeCounters. Counters without rows are deleted, so none of them is 0.
+-- Recomputes the folded counters from done_entries (R026-26). After ExcludeCounters, before the truncation
+-- of pending deltas. Counters without rows are deleted, so none of them is 0; this table is small and
+-- updated in place, and vacuum sees to it.
 --
 -- Columns, both bigint: rows of done_entries; sum of the counters written.
 with counted as materialized (
   select d.ready_slot, d.lane_id, {counter_bucket} as counter_bucket, d.state, count(*) as count
     from {schema}.done_entries d
    group by 1, 2, 3, 4
-), cleared as (
-  delete from {schema}.queue_terminal_count_deltas
 ), dropped as (
   delete from {schema}.queue_terminal_live_counts c
    where not exists (select from counted n

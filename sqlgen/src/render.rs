@@ -122,6 +122,7 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
         Step::Fence { batches } => exits::fence(sql, batches),
         Step::CompleteCompact { receipts } => exits::complete_compact(sql, receipts),
         Step::CloseAttempts { exits } => exits::close_attempts(sql, exits),
+        Step::HandBack { receipts } => exits::hand_back(sql, receipts),
         Step::FindOverdue { limit } => rescue::find_overdue(sql, *limit),
         Step::LocateJob { job } => operators::locate_job(sql, *job),
         Step::TombstoneReady { slot, lane, lane_seq } => {

@@ -40,6 +40,20 @@ impl Sql {
         Template(include_str!("../sql/session/TryLead.sql")).spell(self.schema(), None)
     }
 
+    /// Asks which schemas hold an installation. One parameter, text: what their names begin with. Rows of
+    /// one column, text: the name.
+    #[must_use]
+    pub const fn installations() -> &'static str {
+        include_str!("../sql/session/Installations.sql")
+    }
+
+    /// Asks for the isolation level of the transaction that it is sent in. One row, one text. It gives the
+    /// transaction neither an id nor a lock.
+    #[must_use]
+    pub const fn isolation() -> &'static str {
+        include_str!("../sql/session/Isolation.sql")
+    }
+
     /// Asks whether this session leads. One row, one boolean.
     #[must_use]
     pub fn leads(&self) -> String {

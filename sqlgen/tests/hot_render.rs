@@ -3,8 +3,9 @@
 
 use awa_core::limits::{ATTEMPTS_DEFAULT, CLAIM_BYTES_MAX, ERRORS_KEPT_MAX};
 use awa_core::{
-    BatchId, Ending, Exit, Generation, Instant, JobId, Kind, LaneId, LaneSeq, NewJob, QueueName,
-    Receipt, RunLease, Sample, SchemaName, Segment, Slot, Snapshot, Span, Step, Window, Xid,
+    BatchId, Ending, Exit, Generation, Instant, JobId, Kind, LaneId, LaneSeq, NewJob, Place,
+    QueueName, Receipt, RunLease, Sample, SchemaName, Segment, Slot, Snapshot, Span, Step, Window,
+    Xid,
 };
 use awa_sqlgen::{Json, Mode, Params, Sql, TABLES};
 use bytes::{Buf, Bytes, BytesMut};
@@ -25,7 +26,8 @@ fn job(args: &str, payload: Option<&str>) -> NewJob {
 
 fn receipt(batch: i64, index: u16) -> Receipt {
     let (job, run_lease) = (JobId(batch + i64::from(index)), RunLease(1));
-    Receipt { claim_slot: Slot(2), batch: BatchId(batch), index, job, run_lease }
+    let (batch, index) = (BatchId(batch), Place::new(index.into()).unwrap());
+    Receipt { claim_slot: Slot(2), batch, index, job, run_lease }
 }
 
 fn failed(receipt: Receipt, error: &str) -> Exit {
@@ -74,6 +76,7 @@ fn steps() -> Vec<Step> {
         Step::PollLanes { lanes: vec![(lane, Window::default())] },
         Step::Fence { batches: vec![BatchId(4096)] },
         Step::CompleteCompact { receipts: vec![receipt(4096, 1)] },
+        Step::HandBack { receipts: vec![receipt(8192, 1)] },
         Step::CloseAttempts { exits },
     ]
 }

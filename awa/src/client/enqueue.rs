@@ -3,8 +3,8 @@
 use awa_driver::Error;
 use awa_driver::core::fault::Field;
 use awa_driver::core::machine::declare::lane_of;
-use awa_driver::core::machine::enqueue::{EnqueueAll, EnqueueCopy, Enqueued, Wake};
-use awa_driver::core::{Instant, JobId, LaneId, NewJob, QueueName, Shard, UserError};
+use awa_driver::core::machine::enqueue::{EnqueueAll, EnqueueCopy, Enqueued};
+use awa_driver::core::{Instant, JobId, NewJob, QueueName, Shard, UserError};
 use awa_driver::tokio_postgres::Transaction;
 
 use crate::client::Client;
@@ -38,7 +38,7 @@ impl Client {
     pub async fn enqueue_many(&self, jobs: Vec<Job>) -> Result<Vec<JobId>, Error> {
         let Split { now, later, order } = self.split(jobs).await?;
         let done = self.run_settled(EnqueueAll::new(now, later)?).await?;
-        self.wake(done.ready.lanes.clone()).await;
+        self.wake(done.ready.lanes.clone());
         Ok(in_order(&order, done.ready, done.deferred))
     }
 
@@ -71,7 +71,7 @@ impl Client {
             return Err(UserError::OutOfRange { field, value, min: 0, max: 0 }.into());
         }
         let done = self.run_settled(EnqueueCopy::new(now)?).await?;
-        self.wake(done.lanes).await;
+        self.wake(done.lanes);
         Ok(done.rows)
     }
 
@@ -109,18 +109,9 @@ impl Client {
     /// The queue is not declared.
     pub async fn wake_queue(&self, queue: &str) -> Result<(), Error> {
         let lanes = self.lanes(&QueueName::new(queue)?).await?;
-        self.wake(lanes.iter().map(|l| l.lane).collect()).await;
+        self.wake(lanes.iter().map(|l| l.lane).collect());
+        self.wakes_sent().await;
         Ok(())
-    }
-
-    /// A wake that is lost costs a poll interval, so that it is no reason to fail what was committed.
-    pub(crate) async fn wake(&self, lanes: Vec<LaneId>) {
-        let Some(wake) = Wake::lanes(lanes) else { return };
-        match self.run(wake).await {
-            Ok(Ok(())) => {}
-            Ok(Err(refusal)) => tracing::debug!(%refusal, "a wake was refused"),
-            Err(error) => tracing::warn!(%error, "a wake was lost; workers will poll"),
-        }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use awa_driver::Error;
+use awa_driver::core::fault::Field;
 use awa_driver::core::machine::cancel::{Cancel, CancelOutcome};
+use awa_driver::core::machine::close::{Finish, Finished};
 use awa_driver::core::machine::delete::{DeleteCompleted, DeleteOutcome};
 use awa_driver::core::machine::explain::ExplainPrune;
 use awa_driver::core::machine::promote::{Promote, Promoted};
@@ -19,10 +21,11 @@ use awa_driver::core::machine::rotate::{Rotate, RotateOutcome};
 use awa_driver::core::rules::Floor;
 use awa_driver::core::{
     Instant, JobId, JobRow, Kind, ListFilter, QueueCounts, QueueName, Ring, RingView, Segment,
-    Slot, SlotLoad, TerminalFilter, UserError,
+    Slot, SlotLoad, TerminalFilter, UserError, in_range,
 };
 
 use crate::client::Client;
+use crate::handler::Attempt;
 
 impl Client {
     /// The exact counts of a queue, from one statement (`R026-23`).
@@ -46,8 +49,12 @@ impl Client {
     /// A page of jobs, newest id first, without args.
     ///
     /// # Errors
-    /// PostgreSQL's.
+    /// The filter's queue is not declared; its limit is 0.
     pub async fn list(&self, filter: ListFilter) -> Result<Vec<JobRow>, Error> {
+        in_range(Field::Limit, filter.limit.into(), 1, u16::MAX.into())?;
+        if let Some(queue) = &filter.queue {
+            self.lanes(queue).await?;
+        }
         self.run_settled(ListJobs { filter }).await
     }
 
@@ -85,6 +92,21 @@ impl Client {
     /// PostgreSQL's.
     pub async fn cancel(&self, job: JobId) -> Result<CancelOutcome, Error> {
         self.run_settled(Cancel::new(job)).await
+    }
+
+    /// Hands an attempt back before its handler has ended, as a shutdown does (H60): for a handler that
+    /// must stop early and is not to blame its job. What the handler gives after that is refused as
+    /// stale. `false`: the attempt had ended otherwise before, by a rescue for example.
+    ///
+    /// # Errors
+    /// PostgreSQL's. Where the outcome is unknown it may be called again.
+    pub async fn hand_back(&self, attempt: &Attempt, why: &str) -> Result<bool, Error> {
+        let mut plan = Finish::new(vec![Finished::handed_back(&attempt.claimed, why)]);
+        while let Some(close) = plan.next() {
+            let did = self.run_settled(close).await?;
+            plan.take(did);
+        }
+        Ok(!plan.into_outcome().closed.is_empty())
     }
 
     /// Hides a completed job from public history; its receipt stays closed (`R026-17`).
@@ -125,7 +147,7 @@ impl Client {
             let did = self.run_settled(piece).await?;
             scan.take(did)?;
         }
-        self.wake(scan.lanes()).await;
+        self.wake(scan.lanes());
         Ok(scan.outcome())
     }
 
@@ -153,7 +175,7 @@ impl Client {
 
     pub(crate) async fn promote_piece(&self, limit: i64) -> Result<Promoted, Error> {
         let promoted = self.run_settled(Promote::new(limit)?).await?;
-        self.wake(promoted.jobs.iter().map(|(_, lane)| *lane).collect()).await;
+        self.wake(promoted.jobs.iter().map(|(_, lane)| *lane).collect());
         Ok(promoted)
     }
 

@@ -1,6 +1,6 @@
 //! Stores how attempts ended, in batches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use awa_driver::Error;
@@ -32,11 +32,9 @@ type Flushed = (Flush<Item>, Result<FinishOutcome, Error>);
 
 pub(crate) fn start(
     client: Client,
-    workers_max: u32,
-    seed: u64,
+    config: BatcherConfig,
     stats: Arc<watch::Sender<WorkerStats>>,
 ) -> (mpsc::Sender<Finished>, JoinHandle<()>) {
-    let config = BatcherConfig::for_workers(workers_max, seed);
     let (sender, receiver) = mpsc::channel(config.held_max.get());
     let flusher = Flusher {
         client,
@@ -141,11 +139,20 @@ impl Flusher {
         for receipt in stale {
             tracing::warn!(%receipt, "an attempt's end came too late");
         }
-        let completed = items.iter().filter(|i| i.0.ending == Ending::Completed).count() as u64;
+        let stale: BTreeSet<ReceiptId> = stale.iter().copied().collect();
         self.stats.send_modify(|s| {
-            s.stale += stale.len() as u64;
-            s.completed += completed;
-            s.failed += items.len() as u64 - completed;
+            for Item(end) in items {
+                let count = if stale.contains(&end.receipt.id()) {
+                    &mut s.stale
+                } else if end.interrupted {
+                    &mut s.handed_back
+                } else if end.ending == Ending::Completed {
+                    &mut s.completed
+                } else {
+                    &mut s.failed
+                };
+                *count += 1;
+            }
         });
     }
 }

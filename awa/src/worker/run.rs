@@ -33,14 +33,19 @@ impl Runner {
     ) {
         let deadline = self.deadline.and_then(|span| claimed_at.checked_add(span));
         let attempt = Attempt { claimed: Arc::clone(&job), deadline };
-        let finished = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => {
-                Finished::handed_back(&job, "the worker shut down before the handler finished")
-            }
-            handled = self.handle(attempt) => finished(&job, handled),
-            () = until(deadline) => {
-                finished(&job, Err(Failure::retry("the handler did not finish by its deadline")))
+        let hand_back =
+            || Finished::handed_back(&job, "the worker shut down before the handler finished");
+        let finished = if *stop.borrow() {
+            hand_back()
+        } else {
+            // In this order: what has finished is not handed back to be done again.
+            tokio::select! {
+                biased;
+                handled = self.handle(attempt) => finished(&job, handled),
+                _ = stop.wait_for(|stop| *stop) => hand_back(),
+                () = until(deadline) => {
+                    finished(&job, Err(Failure::retry("the handler did not finish by its deadline")))
+                }
             }
         };
         // Waits while the batcher is full. Fails only when the worker was dropped.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use awa::core::machine::claim::{Claim, ClaimOutcome};
 use awa::core::machine::close::{Finish, FinishOutcome, Finished};
+use awa::core::machine::rollup::{FindRollups, RollupPlan, RollupTick};
 use awa::core::{ClaimedJob, Instant, LaneId, Window, limits};
 use awa::tokio_postgres::{self, NoTls};
 use awa::{Client, Job};
@@ -138,6 +139,17 @@ impl Bench {
         let done = self.finish(failed.collect()).await;
         assert_eq!(done.closed.len(), n);
         ids
+    }
+
+    /// What the maintainer does at a tick of the rollup.
+    pub async fn rollup_tick(&self) -> Vec<awa::RollupOutcome> {
+        let plan = self.client.run(FindRollups).await.unwrap().unwrap();
+        let RollupPlan::Slots(slots) = plan else { panic!("{plan:?}") };
+        let mut tick = RollupTick::new(slots);
+        while let Some(rollup) = tick.next_rollup() {
+            tick.take(self.client.run(rollup).await.unwrap().unwrap());
+        }
+        tick.into_outcomes()
     }
 
     /// Seals every slot that can be sealed, so that the ring is full.

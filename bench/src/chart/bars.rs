@@ -93,7 +93,9 @@ impl Panel {
             cases.iter().map(|case| most(case, measure)).filter(|most| *most > 0.0).collect();
         let largest = each.iter().copied().fold(0.0, f64::max);
         let smallest = each.iter().copied().fold(f64::INFINITY, f64::min);
-        let common = (largest <= smallest * RATIO_MAX).then_some(largest);
+        // With one contender there is nothing to compare but cases.
+        let alone = cases.iter().all(|case| case.len() == 1);
+        let common = (alone || largest <= smallest * RATIO_MAX).then_some(largest);
         let values = cases.iter().flatten().filter_map(|group| spread(group, measure));
         let widest = values.map(|s| text_width(&short(s.median), TEXT)).max().unwrap_or(0);
         Self { measure, column, common, room: column.right - column.left - widest - 6 }

@@ -50,7 +50,8 @@ impl<'a> Canvas<'a> {
             Anchor::Centre => HPos::Center,
             Anchor::Right => HPos::Right,
         };
-        let font = ("sans-serif", size).into_font().color(&colour);
+        // plotters takes a size to be a line's height, and divides it by 1.24.
+        let font = ("sans-serif", f64::from(size) * 1.24).into_font().color(&colour);
         self.draw(&Text::new(text.to_owned(), at, font.pos(Pos::new(across, VPos::Center))))
     }
 
@@ -61,6 +62,11 @@ impl<'a> Canvas<'a> {
     pub(super) fn line(&self, points: Vec<(i32, i32)>, colour: RGBColor, width: u32) -> Result<()> {
         let style: ShapeStyle = colour.stroke_width(width);
         self.draw(&PathElement::new(points, style))
+    }
+
+    /// A line that is seen through.
+    pub(super) fn grid(&self, from: (i32, i32), to: (i32, i32), colour: RGBColor) -> Result<()> {
+        self.draw(&PathElement::new([from, to], colour.mix(0.4)))
     }
 
     pub(super) fn dot(&self, at: (i32, i32), colour: RGBColor) -> Result<()> {

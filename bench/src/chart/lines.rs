@@ -108,6 +108,16 @@ impl Axis {
     }
 }
 
+/// A round value with the digits that it has. Powers of ten are not quite themselves below one.
+fn round(mark: f64) -> String {
+    if mark >= 1_000.0 {
+        short(mark)
+    } else {
+        let places = (-mark.log10()).ceil().max(0.0) as usize;
+        format!("{mark:.places$}")
+    }
+}
+
 struct Plot {
     measure: Measure,
     across: Axis,
@@ -139,8 +149,8 @@ impl Plot {
         let bottom = self.up.from;
         for mark in self.up.marks() {
             let y = self.up.at(mark);
-            canvas.line(vec![(left, y), (right, y)], FAINT, 1)?;
-            canvas.text((left - 6, y), TEXT, INK, Anchor::Right, &short(mark))?;
+            canvas.grid((left, y), (right, y), FAINT)?;
+            canvas.text((left - 6, y), TEXT, INK, Anchor::Right, &round(mark))?;
         }
         canvas.line(vec![(left, bottom), (right, bottom)], INK, 1)?;
         let mut free = i32::MIN;

@@ -9,7 +9,7 @@ use awa::{Client, PruneOutcome, Ring, limits};
 
 use crate::contender::{Contender, Ours, Producer, args, queue_name};
 use crate::report::Sample;
-use crate::scenario::history::{claimer, end, forget_claims, rotate};
+use crate::scenario::history::{Ending, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, measured};
 
 const SCENARIO: &str = "carry";
@@ -17,33 +17,35 @@ const WRAPS: u64 = 20;
 /// Segments between two looks at the claim ring.
 const CLAIMS_KEPT: u64 = 8;
 
+/// Of how many jobs one fails for good, and how much that is.
+const FAILING: [(u64, &str); 2] = [(100, "1 % fail"), (1_000, "0.1 % fail")];
+
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    /// One job in so many fails for good.
     one_in: u64,
-    floor: Duration,
+    /// The log that a job wrote where nothing was carried: then all is carried now.
+    without: Option<f64>,
 }
 
-const WITHOUT: Case = Case { name: "1 % fail, no floor", one_in: 100, floor: Duration::ZERO };
-const CASES: [Case; 2] = [
-    Case { name: "1 % fail, all carried", one_in: 100, floor: Duration::MAX },
-    Case { name: "0.1 % fail, all carried", one_in: 1_000, floor: Duration::MAX },
-];
-
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
-    for _ in 0..bench.runs {
-        let base = one(bench, WITHOUT, None).await?;
-        for case in CASES {
-            one(bench, case, Some(base)).await?;
+    for (one_in, name) in FAILING {
+        for _ in 0..bench.runs {
+            let without = one(bench, Case { name, one_in, without: None }).await?;
+            one(bench, Case { name, one_in, without: Some(without) }).await?;
         }
     }
     Ok(())
 }
 
-/// Gives the log that a job wrote. `base`: the same where nothing was carried.
-async fn one(bench: &mut Bench, case: Case, base: Option<f64>) -> Result<f64> {
-    bench.say(format!("{SCENARIO}: {}", case.name));
+/// Gives the log that a job wrote.
+async fn one(bench: &mut Bench, case: Case) -> Result<f64> {
+    let (floor, what) = match case.without {
+        None => (Duration::ZERO, "no floor"),
+        Some(_) => (Duration::MAX, "all carried"),
+    };
+    let name = format!("{}, {what}", case.name);
+    bench.say(format!("{SCENARIO}: {name}"));
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, 1).await?;
     let each = (bench.jobs / 50).max(case.one_in);
@@ -54,11 +56,11 @@ async fn one(bench: &mut Bench, case: Case, base: Option<f64>) -> Result<f64> {
     let cost = measured(&bench.lab, &place, each * segments, || async {
         let client = ours.client().await?;
         let mut producer = ours.producer().await?;
-        let mut claimer = claimer(&ours).await?;
+        let mut ending = Ending::of(&ours, 1).await?;
         for segment in 0..segments {
             producer.copy(0, (0..each).map(|n| args(SMALL, segment * each + n)).collect()).await?;
-            end(&ours, &mut claimer, each, failures).await?;
-            carried += next_segment(&client, case.floor).await?;
+            ending.end(0, each, failures).await?;
+            carried += next_segment(&client, floor).await?;
             if segment % CLAIMS_KEPT == 0 {
                 forget_claims(&client).await?;
             }
@@ -70,12 +72,12 @@ async fn one(bench: &mut Bench, case: Case, base: Option<f64>) -> Result<f64> {
     let failed = (failures * segments) as f64;
     let wal = cost.each(cost.wal_bytes);
     let (jobs, carried) = (cost.jobs as f64, carried as f64);
-    let mut sample = Sample::new(SCENARIO, case.name, Ours::NAME, cost)
+    let mut sample = Sample::new(SCENARIO, name, Ours::NAME, cost)
         .with("carries a failure", carried / failed)
         .with("carries a job", carried / jobs)
         .with("failures held", held as f64);
-    if let Some(base) = base.filter(|_| carried > 0.0) {
-        sample = sample.with("WAL B a carried row", (wal - base) * jobs / carried);
+    if let Some(without) = case.without.filter(|_| carried > 0.0) {
+        sample = sample.with("WAL B a carried row", (wal - without) * jobs / carried);
     }
     bench.take(sample);
     bench.lab.clear(place).await?;

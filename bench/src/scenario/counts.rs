@@ -18,7 +18,7 @@ use crate::contender::{
 use crate::lab::{Place, connect};
 use crate::meter::Cost;
 use crate::report::{Latency, Sample, histogram, short};
-use crate::scenario::history::{end, forget_claims, interleave, rotate};
+use crate::scenario::history::{Ending, forget_claims, interleave, rotate};
 use crate::scenario::{Bench, SMALL};
 
 const SCENARIO: &str = "counts";
@@ -28,6 +28,8 @@ const LARGE: u64 = 1_000_000;
 /// Queues whose jobs alternate, and the terminal rows of all of them.
 const ALTERNATING: [usize; 2] = [2, 64];
 const ALTERNATING_ROWS: u64 = 1_000_000;
+/// Jobs that come before the next claims, where they are claimed as they come.
+const COMING: u64 = 1_024;
 /// Calls of a sample, unless they take too long.
 const CALLS: u64 = 300;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,44 +92,61 @@ pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
         }
         let case = format!("{} retained", short(rows as f64));
         for _ in 0..bench.runs {
-            ours(bench, &case, rows, 1).await?;
+            ours(bench, &case, History { rows, queues: 1, at_once: u64::MAX }).await?;
             plain(bench, &case, rows).await?;
         }
     }
     for queues in ALTERNATING {
-        let rows = short(ALTERNATING_ROWS as f64);
-        let case = format!("{rows} retained of {queues} alternating queues");
-        for _ in 0..bench.runs {
-            ours(bench, &case, ALTERNATING_ROWS, queues).await?;
+        let rows = ALTERNATING_ROWS;
+        let name = format!("{} retained of {queues} alternating queues", short(rows as f64));
+        for (how, at_once) in [("late", u64::MAX), ("as they come", COMING)] {
+            let case = format!("{name}, claimed {how}");
+            for _ in 0..bench.runs {
+                ours(bench, &case, History { rows, queues, at_once }).await?;
+            }
         }
     }
     Ok(())
 }
 
-async fn ours(bench: &mut Bench, case: &str, rows: u64, queues: usize) -> Result<()> {
+/// What was done before anything is counted.
+#[derive(Clone, Copy)]
+struct History {
+    rows: u64,
+    queues: usize,
+    /// Jobs that are appended before the next claims: evidence of positions that came since the last claim
+    /// can't be as compact as that of older ones.
+    at_once: u64,
+}
+
+async fn ours(bench: &mut Bench, case: &str, history: History) -> Result<()> {
+    let History { rows, queues, at_once } = history;
     bench.say(format!("{SCENARIO}: {case}: {}", Ours::NAME));
     let place = bench.lab.place().await?;
     let contender = Ours::install(&place, queues).await?;
     let client = contender.client().await?;
-    let segment = (rows / SEGMENTS).max(SEGMENT_MIN) / queues as u64 * queues as u64;
-    let mut claimers = contender.claimers(queues).await?;
-    let mut filled = 0;
+    let segment = (rows / SEGMENTS).max(SEGMENT_MIN);
+    let mut ending = Ending::of(&contender, queues).await?;
+    let (mut filled, mut of_first) = (0, 0);
     while filled < rows {
-        let more = segment.min(rows - filled);
-        interleave(&client, queues, more).await?;
-        for (queue, claimer) in claimers.iter_mut().enumerate() {
-            // Where they don't divide, the first queues have one more.
-            let of_queue = (more + (queues - 1 - queue) as u64) / queues as u64;
-            end(&contender, claimer, of_queue, 0).await?;
+        let end = (filled + segment).min(rows);
+        while filled < end {
+            let more = at_once.min(end - filled);
+            interleave(&client, queues, more).await?;
+            for queue in 0..queues {
+                // Where they don't divide, the first queues have one more.
+                let of_queue = (more + (queues - 1 - queue) as u64) / queues as u64;
+                ending.end(queue, of_queue, 0).await?;
+            }
+            filled += more;
+            of_first += more.div_ceil(queues as u64);
         }
-        filled += more;
         if filled < rows {
             ensure!(rotate(&client, Ring::Queue).await?, "the queue ring is full");
         }
         forget_claims(&client).await?;
     }
-    drop((client, claimers));
-    let of_first = filled.div_ceil(queues as u64);
+    drop((client, ending));
     let sample = counted::<Ours, OurCounter>(bench, &place, &contender, case, of_first).await?;
     // Only what is alike makes a line.
     bench.take(if queues == 1 { sample.with("retained rows", rows as f64) } else { sample });

@@ -12,38 +12,37 @@ use crate::scenario::{FILL_ROWS, SMALL};
 /// What a failed attempt says.
 const ERROR: &[u8] = b"connection refused: upstream at 10.0.0.7:8443";
 
-/// Claims jobs of one queue.
-type OurClaimer = <Ours as Contender>::Claimer;
-
-/// The claimer of the first queue.
-pub(crate) async fn claimer(ours: &Ours) -> Result<OurClaimer> {
-    ours.claimers(1).await?.pop().context("a claimer was asked for")
+/// Claims and ends jobs of one queue after another, on connections that stay.
+pub(crate) struct Ending {
+    claimers: Vec<<Ours as Contender>::Claimer>,
+    completer: <Ours as Contender>::Completer,
 }
 
-/// Claims `jobs` jobs that lie ready, 4096 at a time, and ends them. `failures` of them fail for good, spread
-/// evenly; the others succeed on the compact path.
-pub(crate) async fn end(
-    ours: &Ours,
-    claimer: &mut OurClaimer,
-    jobs: u64,
-    failures: u64,
-) -> Result<()> {
-    ensure!(failures <= jobs, "{failures} of {jobs} jobs can't fail");
-    let mut completer = ours.completer().await?;
-    let mut done = 0;
-    while done < jobs {
-        let limit = u64::from(limits::CLAIM_ROWS_MAX).min(jobs - done) as usize;
-        let claimed = claimer.claim_jobs(limit).await?;
-        ensure!(!claimed.is_empty(), "only {done} of {jobs} jobs lay ready");
-        let batch = claimed.iter().enumerate().map(|(nth, job)| {
-            let number = done + nth as u64;
-            let failed = (number + 1) * failures / jobs > number * failures / jobs;
-            if failed { failure(job) } else { Finished::completed(job) }
-        });
-        completer.finish(batch.collect()).await?;
-        done += claimed.len() as u64;
+impl Ending {
+    pub(crate) async fn of(ours: &Ours, queues: usize) -> Result<Self> {
+        Ok(Self { claimers: ours.claimers(queues).await?, completer: ours.completer().await? })
     }
-    Ok(())
+
+    /// Claims `jobs` jobs that lie ready in a queue, 4096 at a time, and ends them. `failures` of them fail for
+    /// good, spread evenly; the others succeed on the compact path.
+    pub(crate) async fn end(&mut self, queue: usize, jobs: u64, failures: u64) -> Result<()> {
+        ensure!(failures <= jobs, "{failures} of {jobs} jobs can't fail");
+        let claimer = self.claimers.get_mut(queue).context("the queue has a claimer")?;
+        let mut done = 0;
+        while done < jobs {
+            let limit = u64::from(limits::CLAIM_ROWS_MAX).min(jobs - done) as usize;
+            let claimed = claimer.claim_jobs(limit).await?;
+            ensure!(!claimed.is_empty(), "only {done} of {jobs} jobs lay ready");
+            let batch = claimed.iter().enumerate().map(|(nth, job)| {
+                let number = done + nth as u64;
+                let failed = (number + 1) * failures / jobs > number * failures / jobs;
+                if failed { failure(job) } else { Finished::completed(job) }
+            });
+            self.completer.finish(batch.collect()).await?;
+            done += claimed.len() as u64;
+        }
+        Ok(())
+    }
 }
 
 /// An attempt that failed for good.

@@ -9,9 +9,10 @@ use anyhow::Result;
 use awa::{Ring, Worker};
 
 use crate::contender::{Contender, Ours, queue_name};
+use crate::lab::Place;
 use crate::meter::Cost;
 use crate::report::{Sample, short};
-use crate::scenario::history::{claimer, end, forget_claims, rotate};
+use crate::scenario::history::{Ending, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
 
 const SCENARIO: &str = "idle";
@@ -38,14 +39,17 @@ async fn one(bench: &mut Bench, held: u64) -> Result<()> {
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, 1).await?;
     fill(&ours, 1, held, SMALL).await?;
-    end(&ours, &mut claimer(&ours).await?, held, held).await?;
+    Ending::of(&ours, 1).await?.end(0, held, held).await?;
     let client = ours.client().await?;
     rotate(&client, Ring::Queue).await?;
     forget_claims(&client).await?;
     drop(client);
+    // Autovacuum has come to see what was filled, and would be seen here.
+    autovacuum(&place, "off").await?;
     let seconds = SPAN.as_secs();
     let less = measured(&bench.lab, &place, seconds, || idle(&ours, SHORT)).await?;
     let more = measured(&bench.lab, &place, seconds, || idle(&ours, SHORT + SPAN)).await?;
+    autovacuum(&place, "on").await?;
     bench.take(Sample::new(SCENARIO, case, Ours::NAME, difference(&more, &less)));
     bench.lab.clear(place).await
 }
@@ -60,6 +64,17 @@ async fn idle(ours: &Ours, span: Duration) -> Result<()> {
     // The measurement itself: this is how long nothing happens.
     tokio::time::sleep(span).await;
     worker.shutdown(Duration::from_secs(5)).await?;
+    Ok(())
+}
+
+/// Lets autovacuum look at this server's databases or not, once those of its processes that work have ended.
+async fn autovacuum(place: &Place, switch: &str) -> Result<()> {
+    place.sql.batch_execute(&format!("alter system set autovacuum = {switch}")).await?;
+    place.sql.batch_execute("select pg_reload_conf()").await?;
+    let working = "select count(*) from pg_stat_activity where backend_type = 'autovacuum worker'";
+    while switch == "off" && place.sql.query_one(working, &[]).await?.get::<_, i64>(0) > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     Ok(())
 }
 

@@ -5,16 +5,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use awa::core::machine::prune::{Prune, PruneOutcome};
 use awa::core::rules::Floor;
-use awa::{Ring, Slot};
+use awa::{Client, Ring, Slot};
 
 use crate::contender::{Contender, Ours};
+use crate::lab::Place;
 use crate::report::{Sample, short};
-use crate::scenario::history::{claimer, end, forget_claims, rotate};
+use crate::scenario::history::{Ending, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
-use crate::timed::{Timed, Times, ms};
+use crate::timed::{Watched, ms, watched};
 
 const SCENARIO: &str = "prune";
 /// Rows of a slot.
@@ -44,27 +45,30 @@ async fn one(bench: &mut Bench, rows: u64, failures: u64) -> Result<()> {
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, 1).await?;
     fill(&ours, 1, rows, SMALL).await?;
-    end(&ours, &mut claimer(&ours).await?, rows, failures).await?;
+    Ending::of(&ours, 1).await?.end(0, rows, failures).await?;
     let client = ours.client().await?;
     rotate(&client, Ring::Queue).await?;
-    forget_claims(&client).await?;
+    rotate(&client, Ring::Claim).await?;
+    let claims = emptied(&place, &client, Ring::Claim, "lease_claim_batches_0").await?.1;
     drop(client);
-    let mut times = None;
+    let mut pruned = None;
     let cost = measured(&bench.lab, &place, rows, || async {
-        times = Some(prune(&ours, rows, failures).await?);
+        let client = ours.client().await?;
+        pruned = Some(emptied(&place, &client, Ring::Queue, "ready_entries_0").await?);
         Ok(())
     })
     .await?;
     let wal = cost.wal_bytes;
-    let mut sample = Sample::new(SCENARIO, case, Ours::NAME, cost);
-    if let Some(times) = times {
-        sample = sample
-            .with("total ms", ms(Some(times.total())))
-            .with("exclusive ms", ms(times.from("Exclude")));
-        if failures > 0 {
-            let moving = ms(times.of("CarryForward")) / 1e3;
+    let mut sample = Sample::new(SCENARIO, case, Ours::NAME, cost)
+        .with("claim ring: exclusive ms", ms(claims.waited));
+    if let Some((carried, watched)) = pruned {
+        ensure!(carried == failures as i64, "{carried} of {failures} failures were carried");
+        let times = watched.times;
+        sample =
+            sample.with("total ms", ms(times.total())).with("exclusive ms", ms(watched.waited));
+        if let Some(moving) = times.of("CarryForward") {
             sample = sample
-                .with("carried/s", failures as f64 / moving)
+                .with("carried/s", failures as f64 / moving.as_secs_f64())
                 .with("WAL B a carried row", wal / failures as f64);
         }
     }
@@ -72,17 +76,20 @@ async fn one(bench: &mut Bench, rows: u64, failures: u64) -> Result<()> {
     bench.lab.clear(place).await
 }
 
-async fn prune(ours: &Ours, rows: u64, failures: u64) -> Result<Times> {
-    let client = ours.client().await?;
-    let prune = Prune::slot(Ring::Queue, Slot(0), Floor::new(FLOOR.into()));
-    let (outcome, times) = client.run(Timed::new(prune)).await?;
-    let (carried, folded) = (failures as i64, (rows - failures) as i64);
+/// Prunes the first slot of a ring while `table` is watched. Gives how many failures were carried.
+async fn emptied(
+    place: &Place,
+    client: &Client,
+    ring: Ring,
+    table: &str,
+) -> Result<(i64, Watched<()>)> {
+    let prune = Prune::slot(ring, Slot(0), Floor::new(FLOOR.into()));
+    let Watched { outcome, times, waited } =
+        watched(place, client, prune, ("Exclude", table)).await?;
     match outcome.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))? {
-        PruneOutcome::Pruned { carried_failed_rows, folded_failed: 0, folded_other, .. }
-            if carried_failed_rows == carried && folded_other == folded =>
-        {
-            Ok(times)
+        PruneOutcome::Pruned { carried_failed_rows, .. } => {
+            Ok((carried_failed_rows, Watched { outcome: (), times, waited }))
         }
-        other => bail!("{other}; {carried} were to be carried and {folded} folded"),
+        other => bail!("{other}"),
     }
 }

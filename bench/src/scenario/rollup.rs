@@ -7,10 +7,11 @@ use awa::core::machine::rollup::{Rollup, RollupOutcome};
 use awa::{Ring, Slot, limits};
 
 use crate::contender::{Contender, Ours};
+use crate::lab::Place;
 use crate::report::{Sample, short};
 use crate::scenario::history::{failure, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
-use crate::timed::{Timed, Times, ms};
+use crate::timed::{Watched, ms, watched};
 
 const SCENARIO: &str = "rollup";
 
@@ -48,17 +49,17 @@ async fn one(bench: &mut Bench, case: Case) -> Result<()> {
     let place = bench.lab.place().await?;
     let ours = Ours::install(&place, queues).await?;
     append(&ours, case).await?;
-    let mut times = None;
+    let mut folded = None;
     let cost = measured(&bench.lab, &place, case.deltas, || async {
-        times = Some(roll_up(&ours, case.deltas).await?);
+        folded = Some(roll_up(&place, &ours, case.deltas).await?);
         Ok(())
     })
     .await?;
     let mut sample = Sample::new(SCENARIO, name, Ours::NAME, cost);
-    if let Some(times) = times {
+    if let Some(folded) = folded {
         sample = sample
-            .with("total ms", ms(Some(times.total())))
-            .with("exclusive ms", ms(times.from("ExcludeDeltas")));
+            .with("total ms", ms(folded.times.total()))
+            .with("exclusive ms", ms(folded.waited));
     }
     bench.take(sample);
     bench.lab.clear(place).await
@@ -88,16 +89,18 @@ async fn append(ours: &Ours, case: Case) -> Result<()> {
     forget_claims(&client).await
 }
 
-async fn roll_up(ours: &Ours, deltas: u64) -> Result<Times> {
+async fn roll_up(place: &Place, ours: &Ours, deltas: u64) -> Result<Watched<()>> {
     let client = ours.client().await?;
-    let (outcome, times) = client.run(Timed::new(Rollup::new(Slot(0)))).await?;
+    let excluded = ("ExcludeDeltas", "queue_terminal_count_deltas_0");
+    let Watched { outcome, times, waited } =
+        watched(place, &client, Rollup::new(Slot(0)), excluded).await?;
     match outcome.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))? {
         RollupOutcome::Folded { rows, sum, .. } => {
             ensure!(
                 rows == deltas as i64,
                 "{rows} deltas were pending, of {sum} jobs, not {deltas}"
             );
-            Ok(times)
+            Ok(Watched { outcome: (), times, waited })
         }
         other => bail!("{other:?}"),
     }

@@ -17,9 +17,10 @@ use tokio::task::JoinHandle;
 use super::handlers::{self, Digest, Parse, Render};
 use super::scene::{QUEUES, Scene};
 use super::shipped::{Expected, JOBS};
+use crate::draw::thousands;
 use crate::ndjson::read_jobs;
 use crate::output::Failed;
-use crate::wording::RetryFailed;
+use crate::wording::{RetryFailed, counted};
 
 /// The jobs come in two shifts, so that failures have two ages.
 const FIRST_SHIFT: usize = 1_500;
@@ -41,7 +42,7 @@ pub(crate) async fn play(
     as_json: bool,
     url: Option<String>,
 ) -> Result<ExitCode, Failed> {
-    let mut scene = Scene::set(as_json, url).await?;
+    let mut scene = Scene::set(as_json, url, keep).await?;
     let played = acts(&mut scene).await;
     let held = scene.held;
     let failed = scene.failed_expectations().to_vec();
@@ -89,8 +90,9 @@ async fn acts(scene: &mut Scene) -> Result<serde_json::Value, Failed> {
     let shortened = shorten_the_floor(scene, &script, second_begun, &worked).await?;
     carried += shortened.carried;
     scene.tell(&format!(
-        "{carried} rows were rewritten for {} failures: {:.2} a failure, one an actual wrap.",
-        script.expected.fail,
+        "{} rewritten for {}: {:.2} a failure, one an actual wrap.",
+        counted(carried, "row"),
+        counted(script.expected.fail, "failure"),
         carried as f64 / script.expected.fail as f64
     ));
     let before = scene.counts().await?;
@@ -102,8 +104,8 @@ async fn acts(scene: &mut Scene) -> Result<serde_json::Value, Failed> {
     let audit = auditor.stop().await?;
     scene.expect("readings of the counts that were not exact", 0, audit.wrong);
     scene.tell(&format!(
-        "The counts were read {} times while all this went on; each reading added up.",
-        audit.readings
+        "The counts were read {} while all this went on; each reading added up.",
+        counted(audit.readings, "time")
     ));
     Ok(json!({
         "jobs": total,
@@ -144,9 +146,10 @@ async fn turn_quietly(scene: &mut Scene, script: &Script) -> Result<i64, Failed>
         scene.expect("failures carried in a wrap", script.expected.fail as i64, turned.carried);
         scene.expect("failures dropped in a wrap", 0, turned.dropped);
         scene.tell(&format!(
-            "Wrap {wrap}: {} slots pruned. {} completed jobs left the ring, {} failures were carried \
-             whole into the open slot.",
-            turned.pruned, turned.other, turned.carried
+            "Wrap {wrap}: {} pruned. {} left the ring; {} carried whole into the open slot.",
+            counted(turned.pruned as i64, "slot"),
+            counted(turned.other, "completed job"),
+            counted(turned.carried, "failure")
         ));
     }
     scene.show_ring(LONG_FLOOR).await?;
@@ -169,10 +172,10 @@ async fn shorten_the_floor(
     let last = scene.counts().await?;
     let age = scene.client.clock().await?.since(kept).whole_secs() + 1;
     scene.tell(&format!(
-        "Wrap {}: with a floor of about {age} s, {} failures were kept and {} were past it.",
+        "Wrap {}: with a floor of about {age} s, {} kept and {} past it.",
         QUIET_WRAPS + 1,
-        turned.carried,
-        turned.dropped
+        counted(turned.carried, "failure"),
+        counted(turned.dropped, "failure")
     ));
     scene.expect("young failures kept", script.young_failures, turned.carried);
     scene.expect("old failures dropped", script.old_failures, turned.dropped);
@@ -206,14 +209,15 @@ async fn work_shift(scene: &Scene, jobs: &[Job]) -> Result<Instant, Failed> {
     for batch in jobs.chunks(500) {
         scene.client.enqueue_many(batch.to_vec()).await?;
     }
-    scene.tell(&format!("Enqueued {} jobs of three kinds.", jobs.len()));
+    scene.tell(&format!("Enqueued {} of three kinds.", counted(jobs.len() as i64, "job")));
     let working = worker(&scene.client, Fix::NotYet)?.start().await?;
     settle(&working.watch(), jobs.len() as u64).await?;
     let stats = working.shutdown(Duration::from_secs(10)).await;
     let stats = stats.map_err(|e| Failed::other("shut down", e))?;
     scene.tell(&format!(
         "Worked them: {} completed, {} failed for good.",
-        stats.completed, stats.failed
+        thousands(stats.completed),
+        thousands(stats.failed)
     ));
     Ok(scene.client.clock().await?)
 }

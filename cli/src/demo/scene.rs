@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use awa::core::SchemaName;
 use awa::{Client, QueueCounts, Ring};
 use awa_devpg::{Options, Server};
 
+use super::run::{Run, drop_leftovers};
 use crate::draw::{self, Style};
 use crate::output::Failed;
 
@@ -17,7 +17,7 @@ pub(super) struct Scene {
     server: Option<Server>,
     url: String,
     pub(super) client: Client,
-    pub(super) schema: String,
+    run: Run,
     quiet: bool,
     style: Style,
     started: Instant,
@@ -26,8 +26,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Gets a server and migrates a schema that nobody else uses.
-    pub(super) async fn set(quiet: bool, url: Option<String>) -> Result<Self, Failed> {
+    /// Gets a server and migrates a schema that nobody else uses. With `keep` it outlives this run.
+    pub(super) async fn set(quiet: bool, url: Option<String>, keep: bool) -> Result<Self, Failed> {
         let started = Instant::now();
         let (server, url) = match url {
             Some(url) => (None, url),
@@ -39,17 +39,15 @@ impl Scene {
                 (Some(server), url)
             }
         };
-        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let unique = since_1970.unwrap_or_default().as_millis();
-        let schema = format!("awa_demo_{unique}_{}", std::process::id());
-        awa::migrate(&url, &schema).await?;
-        let client = Client::connect(&url, &schema).await?;
+        let run = Run::begin(&url, keep).await?;
+        awa::migrate(&url, run.schema.as_str()).await?;
+        let client = Client::connect(&url, run.schema.as_str()).await?;
         let style = Style::of_stdout();
         let scene = Self {
             server,
             url,
             client,
-            schema,
+            run,
             quiet,
             style,
             started,
@@ -59,8 +57,28 @@ impl Scene {
         let version = scene.server.as_ref().and_then(Server::version);
         let version = version.map_or_else(String::new, |v| format!(" {v}"));
         let whose = if scene.is_private() { "A private" } else { "Your" };
-        scene.tell(&format!("{whose} PostgreSQL{version} is up; schema {} is made.", scene.schema));
+        let schema = &scene.run.schema;
+        scene.tell(&format!("{whose} PostgreSQL{version} is up; schema {schema} is made."));
+        if !scene.is_private() {
+            scene.clear().await?;
+        }
         Ok(scene)
+    }
+
+    /// Takes away what demos left behind that were killed.
+    async fn clear(&self) -> Result<(), Failed> {
+        for leftover in drop_leftovers(&self.url).await? {
+            let schema = leftover.schema;
+            match leftover.dropped {
+                Ok(()) => self.tell(&format!(
+                    "Dropped schema {schema}: the demo that made it was killed before it could."
+                )),
+                Err(error) => {
+                    self.tell(&format!("Schema {schema} of a demo that was killed stays: {error}"))
+                }
+            }
+        }
+        Ok(())
     }
 
     fn is_private(&self) -> bool {
@@ -126,8 +144,14 @@ impl Scene {
             self.tell("The server stays up. Connect with:");
             self.show(&format!(
                 "psql '{url}'\nawa --database-url '{url}' --schema {} counts mail",
-                self.schema
+                self.run.schema
             ));
+            if !private {
+                let schema = &self.run.schema;
+                self.tell(&format!(
+                    "No later demo drops schema {schema}: do it when you are done."
+                ));
+            }
             let Some(server) = self.server else { return Ok(()) };
             if let (Some(pid), Some(data)) = (server.pid(), server.data_dir())
                 && let Some(directory) = data.parent()
@@ -141,7 +165,7 @@ impl Scene {
             return Ok(server.leave_running()?);
         }
         if !private {
-            awa::drop_installation(&url, &SchemaName::new(&self.schema)?).await?;
+            awa::drop_installation(&url, &self.run.schema).await?;
         }
         drop(self.client);
         if let Some(server) = self.server {

@@ -164,15 +164,12 @@ impl<'a> Value<'a> {
     /// That the value is JSON which can be stored.
     fn check(&self) -> Result<(), NdjsonError> {
         let field = if self.key == "metadata" { Field::Metadata } else { Field::Args };
-        json::check(self.text).map(|_| ()).map_err(|error| match error {
+        json::check_field(field, self.text).map(|_| ()).map_err(|error| match error {
             UserError::Json { path, reason, column, .. } => {
                 let mut fails = self.fails(Flaw::Json(reason));
                 fails.column += column - 1;
                 fails.path = Some(self.path() + path.strip_prefix('$').unwrap_or(&path));
                 fails
-            }
-            UserError::TooLong { bytes, max, .. } => {
-                self.fails(Flaw::Bounds(UserError::TooLong { field, bytes, max }))
             }
             other => self.fails(Flaw::Bounds(other)),
         })

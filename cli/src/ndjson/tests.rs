@@ -266,3 +266,35 @@ fn a_source_that_breaks_is_an_error_of_its_line() {
     assert_eq!(error.to_string(), "line 2, column 1: could not be read: the pipe burst");
     assert!(error.source().is_some());
 }
+
+/// What `awa enqueue --help` says of each key is what is read, with the bounds of the engine.
+#[test]
+fn the_help_tells_of_every_key() {
+    let told = |key: &str| {
+        let from = HELP.find(&format!("\n  {key} ")).unwrap_or_else(|| panic!("{key} is not told"));
+        let entry = &HELP[from + 1..];
+        let next = entry.match_indices("\n").find(|(at, _)| !entry[at + 1..].starts_with("    "));
+        entry[..next.map_or(entry.len(), |(at, _)| at)].to_owned()
+    };
+    let names = limits::NAME_BYTES_MAX.to_string();
+    let table: [(&str, &[String]); 10] = [
+        ("kind", std::slice::from_ref(&names)),
+        ("args", &[limits::ARGS_BYTES_MAX.to_string(), limits::ARGS_DEPTH_MAX.to_string()]),
+        ("queue", std::slice::from_ref(&names)),
+        ("priority", &[limits::PRIORITY_MAX.to_string(), limits::PRIORITY_DEFAULT.to_string()]),
+        ("shard", &[(limits::SHARDS_MAX - 1).to_string()]),
+        ("max_attempts", &[limits::ATTEMPTS_MAX.to_string(), limits::ATTEMPTS_DEFAULT.to_string()]),
+        ("run_at", &["2026-11-30T08:15:00+01:00".to_owned()]),
+        ("in_s", &["six".to_owned()]),
+        ("tags", std::slice::from_ref(&names)),
+        ("metadata", &[(limits::ARGS_DEPTH_MAX - 1).to_string()]),
+    ];
+    assert_eq!(table.map(|(key, _)| key), fields::KEYS);
+    for (key, facts) in table {
+        let told = told(key);
+        assert!(facts.iter().all(|fact| told.contains(fact.as_str())), "{told}");
+        assert!(told.contains("default") || key == "kind", "{told}");
+    }
+    assert!(HELP.contains(&LINE_BYTES_MAX.to_string()));
+    assert!(HELP.lines().all(|line| line.chars().count() <= 88), "{HELP}");
+}

@@ -1,9 +1,9 @@
-//! The ways out of an attempt that a worker takes: success, failure, retry.
+//! The ways out of an attempt that a worker takes: success, failure, retry, and back into the lane.
 //!
-//! [`Finish`] takes a batch of finished attempts to its end in at most two transactions: the
-//! compact path for the successes that it may store, the general path for everything else and for
-//! what the compact path left. One job that isn't eligible takes only itself off the compact path
-//! (`R026-15`, H45).
+//! [`Finish`] takes a batch of finished attempts to its end in at most three transactions: the
+//! compact path for the successes that it may store, one for the attempts that are handed back, and
+//! the general path for everything else and for what those two left. One job that isn't eligible
+//! takes only itself off the compact path (`R026-15`, H45).
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -30,13 +30,20 @@ pub struct Finished {
     pub traits: BodyTraits,
     /// How it ended.
     pub ending: Ending,
+    /// Whether its worker stopped it: the attempt is not counted, and `ending` is only for a job
+    /// that can't go back to its lane because its body is gone.
+    pub interrupted: bool,
 }
 
 impl Finished {
+    const fn ended(job: &ClaimedJob, ending: Ending) -> Self {
+        Self { receipt: job.receipt, traits: job.traits, ending, interrupted: false }
+    }
+
     /// A success.
     #[must_use]
     pub const fn completed(job: &ClaimedJob) -> Self {
-        Self { receipt: job.receipt, traits: job.traits, ending: Ending::Completed }
+        Self::ended(job, Ending::Completed)
     }
 
     /// A failure: tried again after `delay`, or after the usual backoff where none is asked for,
@@ -49,19 +56,20 @@ impl Finished {
             AfterFailure::Retry(delay) => Ending::Retry { error, delay },
             AfterFailure::Terminal => Ending::Failed { error },
         };
-        Self { receipt: job.receipt, traits: job.traits, ending }
+        Self::ended(job, ending)
     }
 
     /// A failure that trying again won't mend.
     #[must_use]
     pub fn failed_for_good(job: &ClaimedJob, error: &[u8]) -> Self {
-        let ending = Ending::Failed { error: keep_error_text(error) };
-        Self { receipt: job.receipt, traits: job.traits, ending }
+        Self::ended(job, Ending::Failed { error: keep_error_text(error) })
     }
 
-    /// An attempt that its worker hands back because it shuts down. The job is not to blame: it is
-    /// tried again at once, also where this was the last attempt that it was given (H60), and fails
-    /// only where no further attempt can be counted.
+    /// An attempt that its worker hands back because it shuts down (H60). The job is not to blame:
+    /// it is back in its lane at once, the attempt is not counted and leaves no error, so that no
+    /// number of shutdowns can use up the attempts that a job is given. What tells of it is the
+    /// job's run lease, which counts every claim. `why` is kept only of a job whose body is gone
+    /// and which therefore can't go on.
     #[must_use]
     pub fn handed_back(job: &ClaimedJob, why: &str) -> Self {
         let error = keep_error_text(why.as_bytes());
@@ -70,19 +78,21 @@ impl Finished {
         } else {
             Ending::Failed { error }
         };
-        Self { receipt: job.receipt, traits: job.traits, ending }
+        Self { interrupted: true, ..Self::ended(job, ending) }
     }
 
     fn is_compact(&self) -> bool {
-        self.ending == Ending::Completed && is_compact_eligible(self.traits)
+        self.ending == Ending::Completed && is_compact_eligible(self.traits) && !self.interrupted
     }
 }
 
-/// Which of the two paths (`R026-27`, `R026-29`).
+/// Which way out (`R026-27`, `R026-29`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     /// Successes, stored a group a row.
     Compact,
+    /// Back into the lane, with nothing stored.
+    HandBack,
     /// Anything, stored a job a row.
     General,
 }
@@ -102,8 +112,8 @@ pub struct Closed {
     pub path: Path,
     /// The attempts that were closed, ascending.
     pub closed: Vec<ReceiptId>,
-    /// The others, ascending: on the compact path those that the general path must look at
-    /// (`R026-28`, `R026-29`), on the general path those that are stale (H15).
+    /// The others, ascending: on the general path those that are stale (H15), on the two others
+    /// those that the general path must look at (`R026-28`, `R026-29`).
     pub left: Vec<Receipt>,
 }
 
@@ -111,10 +121,21 @@ impl Close {
     /// Closes these attempts as successes on the compact path. An attempt named twice is closed
     /// once (H14).
     #[must_use]
-    pub fn compact(mut receipts: Vec<Receipt>) -> Self {
+    pub fn compact(receipts: Vec<Receipt>) -> Self {
+        Self::all_alike(Path::Compact, receipts)
+    }
+
+    /// Gives the jobs of these attempts back to their lanes, the attempts not counted. An attempt
+    /// named twice is closed once.
+    #[must_use]
+    pub fn hand_back(receipts: Vec<Receipt>) -> Self {
+        Self::all_alike(Path::HandBack, receipts)
+    }
+
+    fn all_alike(path: Path, mut receipts: Vec<Receipt>) -> Self {
         receipts.sort_by_key(Receipt::id);
         receipts.dedup_by_key(|r| r.id());
-        Self { path: Path::Compact, exits: Vec::new(), receipts }
+        Self { path, exits: Vec::new(), receipts }
     }
 
     /// Closes these attempts on the general path. Of an attempt named twice, the first ending holds.
@@ -130,6 +151,7 @@ impl Close {
         r.locked("Fence")?;
         let closed = r.closed(match self.path {
             Path::Compact => "CompleteCompact",
+            Path::HandBack => "HandBack",
             Path::General => "CloseAttempts",
         })?;
         let ids: BTreeSet<ReceiptId> = closed.iter().copied().collect();
@@ -158,6 +180,7 @@ impl Machine for Close {
             fence,
             match self.path {
                 Path::Compact => Step::CompleteCompact { receipts: self.receipts.clone() },
+                Path::HandBack => Step::HandBack { receipts: self.receipts.clone() },
                 Path::General => Step::CloseAttempts { exits: mem::take(&mut self.exits) },
             },
         ])
@@ -173,6 +196,8 @@ impl Machine for Close {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Finish {
     compact: Vec<Receipt>,
+    /// Handed back; each with how it ends if it can't be.
+    interrupted: Vec<Exit>,
     general: Vec<Exit>,
     outcome: FinishOutcome,
 }
@@ -180,7 +205,7 @@ pub struct Finish {
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FinishOutcome {
-    /// Attempts that ended as they said.
+    /// Attempts that ended as they said, those that were handed back among them.
     pub closed: Vec<ReceiptId>,
     /// Attempts that were no longer open to it: rescued, cancelled, or closed before (H15). An
     /// attempt that the batch named twice is here for its second ending (H14).
@@ -193,6 +218,7 @@ impl Finish {
     pub fn new(batch: Vec<Finished>) -> Self {
         let mut plan = Self {
             compact: Vec::with_capacity(batch.len()),
+            interrupted: Vec::new(),
             general: Vec::new(),
             outcome: FinishOutcome::default(),
         };
@@ -203,7 +229,9 @@ impl Finish {
             } else if attempt.is_compact() {
                 plan.compact.push(attempt.receipt);
             } else {
-                plan.general.push(Exit { receipt: attempt.receipt, ending: attempt.ending });
+                let exits =
+                    if attempt.interrupted { &mut plan.interrupted } else { &mut plan.general };
+                exits.push(Exit { receipt: attempt.receipt, ending: attempt.ending });
             }
         }
         plan
@@ -214,6 +242,8 @@ impl Finish {
     pub fn next(&self) -> Option<Close> {
         if !self.compact.is_empty() {
             Some(Close::compact(self.compact.clone()))
+        } else if !self.interrupted.is_empty() {
+            Some(Close::hand_back(self.interrupted.iter().map(|exit| exit.receipt).collect()))
         } else if !self.general.is_empty() {
             Some(Close::general(self.general.clone()))
         } else {
@@ -229,6 +259,10 @@ impl Finish {
                 self.compact.clear();
                 let success = |receipt| Exit { receipt, ending: Ending::Completed };
                 self.general.extend(did.left.into_iter().map(success));
+            }
+            Path::HandBack => {
+                let left = |exit: &Exit| did.left.contains(&exit.receipt);
+                self.general.extend(mem::take(&mut self.interrupted).into_iter().filter(left));
             }
             Path::General => {
                 self.general.clear();

@@ -12,8 +12,8 @@ use crate::reply::{Refusal, Reply};
 use crate::ring::Ring;
 use crate::step::Step;
 
-/// Recomputes the folded counters, clears the ledger and trusts both again. Takes the queue ring
-/// first, so that no prune and no rollup is under way in it.
+/// Recomputes the folded counters, truncates the pending deltas and trusts both again. Takes the queue
+/// ring first, so that no prune and no rollup is under way in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rebuild {
     timeout_ms: NonZeroU32,
@@ -25,7 +25,7 @@ enum Stage {
     Unstarted,
     Excluding,
     Counting,
-    Trusting { rows: i64 },
+    Trusting { rows: i64, cleared: usize },
     Over,
 }
 
@@ -59,16 +59,25 @@ impl Rebuild {
                 r.locked("LockRing")?;
                 r.locked("ExcludeCounters")?;
                 self.stage = Stage::Counting;
-                Ok(Turn::Ask(vec![Step::RebuildCounters]))
+                Ok(Turn::Ask(vec![Step::RebuildCounters, Step::FindDeltas]))
             }
             Stage::Counting => {
                 let (rows, sum) = r.rebuilt("RebuildCounters")?;
                 counted("rows of retryable history", rows)?;
                 balance("sum of the rebuilt counters", rows, sum)?;
-                self.stage = Stage::Trusting { rows };
-                Ok(Turn::Last(vec![Step::SetTrust { trusted: true }]))
+                let pending = r.slots_found("FindDeltas")?;
+                self.stage = Stage::Trusting { rows, cleared: pending.len() };
+                // What the new counters count must not be added again; the locks of ExcludeCounters
+                // are those that TRUNCATE wants.
+                let clear = |slot| Step::TruncateDeltas { slot };
+                let mut steps: Vec<Step> = pending.into_iter().map(clear).collect();
+                steps.push(Step::SetTrust { trusted: true });
+                Ok(Turn::Last(steps))
             }
-            Stage::Trusting { rows } => {
+            Stage::Trusting { rows, cleared } => {
+                for _ in 0..cleared {
+                    r.truncated("TruncateDeltas")?;
+                }
                 r.marked("SetTrust")?;
                 Ok(Turn::Commit(Ok(Rebuilt { rows })))
             }

@@ -96,7 +96,13 @@ impl Replies {
 
     fn next(&mut self, step: &'static str) -> Result<Reply, Stop> {
         let Some(reply) = self.0.next() else { return Err(unexpected(step, None)) };
-        if let Reply::Refused(refusal) = reply { Err(Stop::Refused(refusal)) } else { Ok(reply) }
+        if let Reply::Refused(refusal) = reply {
+            Err(Stop::Refused(refusal))
+        } else if let Reply::BodyMissing { job } = reply {
+            Err(Stop::Fault(Fault::JobBodyMissing { job }))
+        } else {
+            Ok(reply)
+        }
     }
 
     /// The reply to `ObserveRing`: a view of the ring that was asked for, in which the cursor and

@@ -1,6 +1,10 @@
 //! Pending deltas of sealed slots are folded into the counters (`R026-24`). Exact counts don't
 //! depend on it: they add what is pending.
+//!
+//! [`FindRollups`] finds the slots, [`RollupTick`] hands out a [`Rollup`] for each: a slot that is held
+//! is stepped over (law 7), so that no number of held slots hides those behind them.
 
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
@@ -14,15 +18,16 @@ use crate::reply::{Refusal, Reply};
 use crate::ring::{Ring, RingView, Slot, SlotState};
 use crate::step::{Gate, Step};
 
-/// Finds what one tick rolls up, without a lock.
+/// Finds what can be rolled up, without a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FindRollups;
 
-/// What one tick rolls up.
+/// What can be rolled up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RollupPlan {
-    /// These slots, one [`Rollup`] each, in this order: sealed slots with pending deltas, oldest
-    /// segment first, at most [`ROLLUP_SLOTS_MAX`] (`R026-24`, `R026-31`). Often none.
+    /// These slots, one [`Rollup`] each, in this order: all sealed slots with pending deltas, oldest
+    /// segment first (`R026-24`); some may turn out to be held. Often none. [`RollupTick`] keeps to
+    /// what one tick may fold.
     Slots(Vec<Slot>),
     /// Nothing now: this backend pins the MVCC horizon (`R026-25`).
     Deferred {
@@ -34,7 +39,52 @@ pub enum RollupPlan {
 /// An empty old prefix of the ring hides nothing behind it (`R026-24`).
 fn candidates(view: &RingView, pending: &[Slot]) -> Vec<Slot> {
     let sealed = view.sealed_oldest_first().into_iter().map(|s| s.slot);
-    sealed.filter(|slot| pending.contains(slot)).take(ROLLUP_SLOTS_MAX).collect()
+    sealed.filter(|slot| pending.contains(slot)).collect()
+}
+
+/// One tick: the slots of a plan are tried in order until [`ROLLUP_SLOTS_MAX`] are folded (`R026-31`).
+/// Run each machine that [`RollupTick::next_rollup`] gives and hand its outcome to [`RollupTick::take`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RollupTick {
+    left: VecDeque<Slot>,
+    outcomes: Vec<RollupOutcome>,
+    folded: usize,
+}
+
+impl RollupTick {
+    /// A tick over the slots of a [`RollupPlan::Slots`].
+    #[must_use]
+    pub fn new(slots: Vec<Slot>) -> Self {
+        Self { left: slots.into(), outcomes: Vec::new(), folded: 0 }
+    }
+
+    /// The next slot to try, if the tick goes on.
+    #[must_use]
+    pub fn next_rollup(&mut self) -> Option<Rollup> {
+        if self.folded == ROLLUP_SLOTS_MAX {
+            return None;
+        }
+        self.left.pop_front().map(Rollup::new)
+    }
+
+    /// Takes in what became of the slot that was tried last. A pinned horizon ends the tick: it is
+    /// pinned for every slot.
+    pub fn take(&mut self, outcome: RollupOutcome) {
+        match outcome {
+            RollupOutcome::Folded { .. } => self.folded += 1,
+            RollupOutcome::Deferred { .. } => self.left.clear(),
+            RollupOutcome::SkippedActive { .. }
+            | RollupOutcome::NotSealed { .. }
+            | RollupOutcome::Blocked { .. } => {}
+        }
+        self.outcomes.push(outcome);
+    }
+
+    /// What became of each slot that was tried, in order.
+    #[must_use]
+    pub fn into_outcomes(self) -> Vec<RollupOutcome> {
+        self.outcomes
+    }
 }
 
 impl Machine for FindRollups {

@@ -54,19 +54,36 @@ pub struct BatcherConfig {
     pub seed: u64,
 }
 
+/// What a service says of its batching; what it leaves out is as by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BatcherSettings {
+    /// See [`BatcherConfig::shards`].
+    pub shards: Option<NonZeroU16>,
+    /// See [`BatcherConfig::flush_rows`].
+    pub flush_rows: Option<NonZeroUsize>,
+    /// See [`BatcherConfig::flush_age`].
+    pub flush_age: Option<Span>,
+}
+
 impl BatcherConfig {
-    /// The defaults of `R026-31` for `max_workers` workers. Holds up to twice as many items as
-    /// there are workers, and at least two flushes for each shard: one in flight, one gathering.
+    /// The defaults of `R026-31` for `max_workers` workers.
     #[must_use]
     pub fn for_workers(max_workers: u32, seed: u64) -> Self {
-        let shards = completion_shards(max_workers);
-        let two_flushes =
-            FLUSH_ROWS_DEFAULT.saturating_mul(shards.saturating_add(shards.get()).into());
+        Self::told(BatcherSettings::default(), max_workers, seed)
+    }
+
+    /// As told, for `max_workers` workers. Holds up to twice as many items as there are workers,
+    /// and at least two flushes for each shard: one in flight, one gathering.
+    #[must_use]
+    pub fn told(settings: BatcherSettings, max_workers: u32, seed: u64) -> Self {
+        let shards = settings.shards.unwrap_or_else(|| completion_shards(max_workers));
+        let flush_rows = settings.flush_rows.unwrap_or(FLUSH_ROWS_DEFAULT);
+        let two_flushes = flush_rows.saturating_mul(shards.saturating_add(shards.get()).into());
         let two_each = NonZeroUsize::new((max_workers as usize).saturating_mul(2));
         Self {
             shards,
-            flush_rows: FLUSH_ROWS_DEFAULT,
-            flush_age: FLUSH_AGE_DEFAULT,
+            flush_rows,
+            flush_age: settings.flush_age.unwrap_or(FLUSH_AGE_DEFAULT),
             held_max: two_each.map_or(two_flushes, |two_each| two_flushes.max(two_each)),
             retry_first: Span::from_ms(50),
             retry_longest: Span::from_secs(5),

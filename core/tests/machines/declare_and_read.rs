@@ -99,6 +99,18 @@ fn pruned_failures_are_read() {
     assert_eq!(outcome(machine, vec![vec![Reply::PrunedFailed(None)]]), Ok(None));
 }
 
+/// R026-03, H30: a job without a body is told by name.
+#[test]
+fn a_job_without_a_body_is_named() {
+    let missing = || vec![vec![Reply::BodyMissing { job: JobId(4) }]];
+    let expected = Fault::JobBodyMissing { job: JobId(4) };
+    assert_eq!(fault(LoadJob { job: JobId(4) }, missing()), expected);
+    let (state, limit) = (JobState::Failed, 10);
+    let filter = ListFilter { queue: None, kind: None, state, before: None, limit };
+    assert_eq!(fault(ListJobs { filter }, missing()), expected);
+    assert_eq!(expected.to_string(), "job 4 has no retained body");
+}
+
 #[test]
 fn jobs_are_loaded_and_listed() {
     let load = LoadJob { job: JobId(4) };

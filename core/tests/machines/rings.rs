@@ -1,6 +1,6 @@
 use awa_core::limits::ROLLUP_SLOTS_MAX;
 use awa_core::machine::rebuild::{Distrust, Rebuild, Rebuilt};
-use awa_core::machine::rollup::{FindRollups, Rollup, RollupOutcome, RollupPlan};
+use awa_core::machine::rollup::{FindRollups, Rollup, RollupOutcome, RollupPlan, RollupTick};
 use awa_core::machine::rotate::{Rotate, RotateOutcome};
 use awa_core::{Fault, Gate, Reply, Ring, Slot, SlotState};
 
@@ -68,9 +68,9 @@ fn found(slots: &[i32]) -> Reply {
 }
 
 /// R026-24: sealed slots that have deltas, oldest first; an empty old prefix hides nothing; the
-/// current slot and pruned ones stay out. R026-31: at most four a tick.
+/// current slot and pruned ones stay out.
 #[test]
-fn a_tick_rolls_up_sealed_slots_with_deltas() {
+fn what_can_be_rolled_up_is_sealed_and_has_deltas() {
     let slots = "s9 s4 s5 s6 s7 s8 o10 p3";
     let tick = |pending: &[i32]| {
         let view = observed(ring(Ring::Queue, slots));
@@ -79,8 +79,49 @@ fn a_tick_rolls_up_sealed_slots_with_deltas() {
     assert_eq!(tick(&[0, 4, 6, 7]), Ok(RollupPlan::Slots(vec![Slot(4), Slot(0)])));
     assert_eq!(tick(&[]), Ok(RollupPlan::Slots(vec![])));
     let all = tick(&[0, 1, 2, 3, 4, 5, 6, 7]).expect("a plan");
-    assert_eq!(all, RollupPlan::Slots([1, 2, 3, 4].map(Slot).to_vec()));
+    assert_eq!(all, RollupPlan::Slots([1, 2, 3, 4, 5, 0].map(Slot).to_vec()));
+}
+
+/// Runs a tick in which each slot comes to what `becomes` says.
+fn tick(slots: &[i32], mut becomes: impl FnMut(Slot) -> RollupOutcome) -> Vec<RollupOutcome> {
+    let mut tick = RollupTick::new(slots.iter().copied().map(Slot).collect());
+    let mut tried = slots.iter().copied().map(Slot);
+    while let Some(rollup) = tick.next_rollup() {
+        let slot = tried.next().expect("no slot is tried twice");
+        assert_eq!(rollup, Rollup::new(slot), "in order");
+        tick.take(becomes(slot));
+    }
+    tick.into_outcomes()
+}
+
+/// R026-31, law 7: a tick folds at most four slots, and those that are held, by whatever, take nobody's place.
+#[test]
+fn a_tick_steps_over_held_slots() {
     assert_eq!(ROLLUP_SLOTS_MAX, 4);
+    let folded = |slot| RollupOutcome::Folded { slot, rows: 1, sum: 1 };
+    let all = [1, 2, 3, 4, 5, 6];
+    assert_eq!(tick(&all, folded), [1, 2, 3, 4].map(|n| folded(Slot(n))));
+    assert_eq!(tick(&[], folded), []);
+    let blocked = |slot| RollupOutcome::Blocked { slot };
+    let held = |slot: Slot| match slot.0 {
+        1 => RollupOutcome::SkippedActive { slot, reason: Gate::OpenReceipts(slot), witness: 7 },
+        2 => RollupOutcome::NotSealed { slot, state: None },
+        3 | 4 => blocked(slot),
+        _ => folded(slot),
+    };
+    let expected = all.map(|n| held(Slot(n)));
+    assert_eq!(tick(&all, held), expected, "four that are held hide nothing");
+    assert_eq!(tick(&all, blocked).len(), 6);
+}
+
+/// R026-25: a horizon that is pinned meanwhile is pinned for all.
+#[test]
+fn a_tick_ends_where_the_horizon_is_pinned() {
+    let pinned = |slot: Slot| match slot.0 {
+        1 => RollupOutcome::Folded { slot, rows: 1, sum: 1 },
+        _ => RollupOutcome::Deferred { pinned_by: 4711 },
+    };
+    assert_eq!(tick(&[1, 2, 3], pinned), [pinned(Slot(1)), pinned(Slot(2))]);
 }
 
 /// R026-25, H39.
@@ -184,8 +225,8 @@ fn a_negative_number_of_deltas_is_a_fault() {
 fn rebuilt(rows: i64, sum: i64) -> Script {
     vec![
         vec![Reply::Locked, Reply::Locked],
-        vec![Reply::Rebuilt { rows, sum }],
-        vec![Reply::Marked],
+        vec![Reply::Rebuilt { rows, sum }, found(&[2, 5])],
+        vec![Reply::Truncated, Reply::Truncated, Reply::Marked],
     ]
 }
 
@@ -200,13 +241,22 @@ turn 1, ask
   keep everyone out of the counters, waiting 50 ms at most
 turn 2, ask
   rebuild the counters
+  find slots with pending deltas
 turn 3, last, with COMMIT
+  truncate the deltas of slot 2
+  truncate the deltas of slot 5
   trust the counters
 commit: Ok(Rebuilt { rows: 12 })
 "
     );
     assert_eq!(outcome(Rebuild::default(), rebuilt(0, 0)), Ok(Rebuilt { rows: 0 }));
     withstands(&Rebuild::default(), &rebuilt(12, 12), Result::is_err);
+    let nothing_pending = vec![
+        vec![Reply::Locked, Reply::Locked],
+        vec![Reply::Rebuilt { rows: 1, sum: 1 }, found(&[])],
+        vec![Reply::Marked],
+    ];
+    assert_eq!(outcome(Rebuild::default(), nothing_pending), Ok(Rebuilt { rows: 1 }));
 }
 
 #[test]
@@ -216,7 +266,7 @@ fn counters_that_do_not_add_up_are_not_trusted() {
     let what = "sum of the rebuilt counters";
     let unbalanced = Fault::Unbalanced { what, expected: 12, found: 11 };
     assert_eq!(fault(Rebuild::default(), script.clone()), unbalanced);
-    script[1] = vec![Reply::Rebuilt { rows: -1, sum: -1 }];
+    script[1] = vec![Reply::Rebuilt { rows: -1, sum: -1 }, found(&[])];
     let negative = Fault::Negative { what: "rows of retryable history", value: -1 };
     assert_eq!(fault(Rebuild::default(), script), negative);
 }

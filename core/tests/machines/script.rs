@@ -6,7 +6,7 @@ use awa_core::machine::walk::walk;
 use awa_core::rules::BodyTraits;
 use awa_core::{
     Attempt, BatchId, ClaimedJob, Fault, Generation, Instant, JobId, Kind, LaneId, Machine, NewJob,
-    QueueName, Receipt, Refusal, Reply, Ring, RingView, RunLease, Segment, Slot, SlotState,
+    Place, QueueName, Receipt, Refusal, Reply, Ring, RingView, RunLease, Segment, Slot, SlotState,
     SlotView, Turn,
 };
 
@@ -160,7 +160,7 @@ pub(crate) fn receipt(batch: i64, index: u16) -> Receipt {
     Receipt {
         claim_slot: Slot(0),
         batch: BatchId(batch),
-        index,
+        index: Place::new(index.into()).expect("a place"),
         job: JobId(batch + i64::from(index)),
         run_lease: RunLease(1),
     }

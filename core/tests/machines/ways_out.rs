@@ -1,9 +1,12 @@
+use awa_core::fault::Field;
 use awa_core::job::{Ending, Exit, OverdueAttempt};
 use awa_core::limits::{ERROR_BYTES_MAX, RESCUE_ROWS_MAX};
 use awa_core::machine::close::{Close, Closed, Finish, FinishOutcome, Finished, Path};
 use awa_core::machine::rescue::{Rescue, Rescued};
 use awa_core::rules::BodyTraits;
-use awa_core::{Attempt, Fault, Machine, Receipt, ReceiptId, Refusal, Reply, Span, Step, Turn};
+use awa_core::{
+    Attempt, Fault, Machine, Place, Receipt, ReceiptId, Refusal, Reply, Span, Step, Turn, UserError,
+};
 
 use crate::script::{claimed_job, fault, outcome, plan, receipt, withstands};
 
@@ -74,16 +77,18 @@ fn closing_nothing_asks_nothing() {
     assert_eq!(Finish::new(vec![]).next(), None);
 }
 
-/// Runs a batch against a database that closes exactly `compact` and then `general`.
-fn finish(batch: Vec<Finished>, compact: &[i64], general: &[i64]) -> (Vec<String>, FinishOutcome) {
+/// Runs a batch against a database that closes exactly these: on the compact path, by handing back, on the
+/// general path.
+fn finish(batch: Vec<Finished>, closes: [&[i64]; 3]) -> (Vec<String>, FinishOutcome) {
     let mut plan_of_batch = Vec::new();
     let mut finish = Finish::new(batch);
     while let Some(mut close) = finish.next() {
-        assert!(plan_of_batch.len() < 2, "more than two transactions: {plan_of_batch:?}");
+        assert!(plan_of_batch.len() < 3, "more than three transactions: {plan_of_batch:?}");
         let Turn::Last(steps) = close.start() else { panic!("no steps") };
         plan_of_batch.push(steps[1].to_string());
-        let closed = if steps[1].name() == "CompleteCompact" { compact } else { general };
-        let turn = close.resume(vec![Reply::Locked, Reply::Closed(ids(closed))]);
+        let names = ["CompleteCompact", "HandBack", "CloseAttempts"];
+        let path = names.iter().position(|name| *name == steps[1].name()).expect("a way out");
+        let turn = close.resume(vec![Reply::Locked, Reply::Closed(ids(closes[path]))]);
         let Turn::Commit(Ok(did)) = turn else { panic!("{turn:?}") };
         finish.take(did);
     }
@@ -109,7 +114,7 @@ fn one_ineligible_job_takes_only_itself_off_the_compact_path() {
             success(receipt(4096, 2), traits),
             success(receipt(4096, 3), BodyTraits::default()),
         ];
-        let (steps, done) = finish(batch, &[4096, 4098], &[4097]);
+        let (steps, done) = finish(batch, [&[4096, 4098], &[], &[4097]]);
         assert_eq!(steps, ["complete 2 attempts compactly", "close 1 attempts"]);
         assert_eq!(done, FinishOutcome { closed: ids(&[4096, 4098, 4097]), stale: vec![] });
     }
@@ -118,7 +123,7 @@ fn one_ineligible_job_takes_only_itself_off_the_compact_path() {
 #[test]
 fn a_batch_of_plain_successes_is_one_transaction() {
     let batch = (1..=3).map(|i| success(receipt(4096, i), BodyTraits::default())).collect();
-    let (steps, done) = finish(batch, &[4096, 4097, 4098], &[]);
+    let (steps, done) = finish(batch, [&[4096, 4097, 4098], &[], &[]]);
     assert_eq!(steps, ["complete 3 attempts compactly"]);
     assert_eq!(done, FinishOutcome { closed: ids(&[4096, 4097, 4098]), stale: vec![] });
 }
@@ -128,7 +133,7 @@ fn a_batch_of_plain_successes_is_one_transaction() {
 #[test]
 fn what_the_compact_path_left_goes_the_general_way() {
     let batch = (1..=3).map(|i| success(receipt(4096, i), BodyTraits::default())).collect();
-    let (steps, done) = finish(batch, &[4096], &[4098]);
+    let (steps, done) = finish(batch, [&[4096], &[], &[4098]]);
     assert_eq!(steps, ["complete 3 attempts compactly", "close 2 attempts"]);
     assert_eq!(done, FinishOutcome { closed: ids(&[4096, 4098]), stale: ids(&[4097]) });
 }
@@ -138,7 +143,7 @@ fn what_the_compact_path_left_goes_the_general_way() {
 fn an_attempt_named_twice_ends_once() {
     let job = claimed_job(receipt(4096, 1), 3, BodyTraits::default());
     let batch = vec![Finished::failed(&job, b"no", None), Finished::completed(&job)];
-    let (steps, done) = finish(batch, &[], &[4096]);
+    let (steps, done) = finish(batch, [&[], &[], &[4096]]);
     assert_eq!(steps, ["close 1 attempts"]);
     assert_eq!(done, FinishOutcome { closed: ids(&[4096]), stale: ids(&[4096]) });
 }
@@ -257,16 +262,63 @@ fn a_rescue_is_bounded() {
     assert_eq!(fault(rescue(9), script), Fault::Unbalanced { what, expected: 0, found: 1 });
 }
 
-/// H60, H19: what a worker hands back is tried again at once, also after the last attempt it was given; only
-/// where the next attempt could not be counted has the job failed.
+/// H60: what a worker hands back goes to its lane again, whatever attempt it was; it takes no other off its
+/// own path, and costs a transaction of its own.
 #[test]
-fn what_is_handed_back_is_tried_again() {
-    let error = "the worker shut down".to_owned();
-    let retry = Ending::Retry { error: error.clone(), delay: Span::ZERO };
-    let endings = [(1, retry.clone()), (32_766, retry), (32_767, Ending::Failed { error })];
-    for (attempt, ending) in endings {
-        let job = claimed_job(receipt(4096, 1), attempt, BodyTraits::default());
-        let handed_back = Finished::handed_back(&job, "the worker shut down");
-        assert_eq!(handed_back.ending, ending, "attempt {attempt}");
+fn what_is_handed_back_goes_to_its_lane_again() {
+    for attempt in [1, 25, 32_767] {
+        let job = claimed_job(receipt(4096, 2), attempt, BodyTraits::default());
+        let batch = vec![
+            success(receipt(4096, 1), BodyTraits::default()),
+            Finished::handed_back(&job, "the worker shut down"),
+        ];
+        let (steps, done) = finish(batch, [&[4096], &[4097], &[]]);
+        assert_eq!(steps, ["complete 1 attempts compactly", "hand back 1 attempts"]);
+        assert_eq!(done.closed, ids(&[4096, 4097]), "attempt {attempt}");
+        assert!(done.stale.is_empty());
+    }
+}
+
+/// H60, H30: what can't go back is stale, or its body is gone: the general path finds out which.
+#[test]
+fn what_could_not_be_handed_back_takes_the_general_path() {
+    let back = |index, attempt| {
+        let job = claimed_job(receipt(4096, index), attempt, BodyTraits::default());
+        Finished::handed_back(&job, "the worker shut down")
+    };
+    let batch = || vec![back(1, 1), back(2, 32_766), back(3, 32_767)];
+    let (steps, done) = finish(batch(), [&[], &[4096], &[4097]]);
+    assert_eq!(steps, ["hand back 3 attempts", "close 2 attempts"]);
+    assert_eq!((done.closed, done.stale), (ids(&[4096, 4097]), ids(&[4098])));
+
+    let mut plan = Finish::new(batch());
+    plan.take(Closed {
+        path: Path::HandBack,
+        closed: vec![],
+        left: vec![receipt(4096, 2), receipt(4096, 3)],
+    });
+    let mut general = plan.next().expect("two are left");
+    let Turn::Last(steps) = general.start() else { panic!("no steps") };
+    let error = || "the worker shut down".to_owned();
+    let retry = Ending::Retry { error: error(), delay: Span::ZERO };
+    let exits = vec![
+        Exit { receipt: receipt(4096, 2), ending: retry },
+        Exit { receipt: receipt(4096, 3), ending: Ending::Failed { error: error() } },
+    ];
+    assert_eq!(steps[1], Step::CloseAttempts { exits });
+}
+
+/// R026-06: a place outside a batch is refused where it is made, so that no receipt can name an attempt of
+/// another batch.
+#[test]
+fn a_place_lies_within_a_batch() {
+    for place in [1, 4096] {
+        let receipt = Receipt { index: Place::new(place).expect("in range"), ..receipt(8192, 1) };
+        assert_eq!(receipt.id(), ReceiptId(8192 + place - 1));
+    }
+    for place in [0, 4097, -1, i64::MIN, i64::MAX] {
+        let (field, value) = (Field::Place, place);
+        let refused = UserError::OutOfRange { field, value, min: 1, max: 4096 };
+        assert_eq!(Place::new(place), Err(refused));
     }
 }

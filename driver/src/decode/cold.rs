@@ -1,6 +1,6 @@
 //! Replies of the cold steps, by the column contract at the head of each `.sql` file.
 
-use awa_core::ids::{Attempt, BatchId, Generation, Priority, RunLease, Shard};
+use awa_core::ids::{Attempt, BatchId, Generation, Place, Priority, RunLease, Shard};
 use awa_core::{
     JobId, JobRow, JobState, LaneId, LaneSeq, Location, OverdueAttempt, QueueCounts, ReadyRef,
     Receipt, Reply, Ring, RingView, Segment, Slot, SlotLoad, SlotState, SlotView, TerminalRef,
@@ -75,7 +75,7 @@ pub(super) fn loads_observed(rows: &[Row]) -> Result<Reply, Misshapen> {
             has_droppable: row.try_get("has_droppable")?,
             droppable_hint: row.try_get("droppable_hint")?,
             carried_hint: row.try_get("carried_hint")?,
-            newest_fact_at: None,
+            newest_fact_at: row.try_get::<_, Option<Timestamptz>>("newest_fact_at")?.map(|at| at.0),
         })
     };
     rows.iter().map(load).collect::<Result<_, _>>().map(Reply::LoadsObserved)
@@ -88,7 +88,7 @@ pub(super) fn overdue(rows: &[Row]) -> Result<Reply, Misshapen> {
             receipt: Receipt {
                 claim_slot: Slot(row.try_get("claim_slot")?),
                 batch: BatchId(row.try_get("batch_id")?),
-                index: u16::try_from(place).map_err(|_| misshapen(format!("place {place}")))?,
+                index: Place::new(place).map_err(|e| misshapen(e.to_string()))?,
                 job: JobId(row.try_get("job_id")?),
                 run_lease: RunLease(row.try_get("run_lease")?),
             },
@@ -177,36 +177,54 @@ pub(super) fn moved(rows: &[Row]) -> Result<Reply, Misshapen> {
 }
 
 pub(super) fn job_loaded(rows: &[Row]) -> Result<Reply, Misshapen> {
-    at_most_one(rows)?.map(job_row).transpose().map(Reply::JobLoaded)
+    let Some(row) = at_most_one(rows)? else { return Ok(Reply::JobLoaded(None)) };
+    let (job, found) = job_row(row)?;
+    Ok(found.map_or(Reply::BodyMissing { job }, |row| Reply::JobLoaded(Some(row))))
 }
 
 pub(super) fn jobs_listed(rows: &[Row]) -> Result<Reply, Misshapen> {
-    rows.iter().map(job_row).collect::<Result<_, _>>().map(Reply::JobsListed)
+    let mut page = Vec::with_capacity(rows.len());
+    for row in rows {
+        match job_row(row)? {
+            (_, Some(row)) => page.push(row),
+            (job, None) => return Ok(Reply::BodyMissing { job }),
+        }
+    }
+    Ok(Reply::JobsListed(page))
 }
 
-fn job_row(row: &Row) -> Result<JobRow, Misshapen> {
+/// The job, and all of it unless its body is nowhere: then a narrow terminal row has lost its ready row.
+fn job_row(row: &Row) -> Result<(JobId, Option<JobRow>), Misshapen> {
     let job = JobId(row.try_get("job_id")?);
-    // A narrow terminal row without its ready row has no body; none is made up (R026-03).
-    let missing = || misshapen(format!("{job} has no retained body"));
     let instant = |name| row.try_get::<_, Option<Timestamptz>>(name).map(|at| at.map(|at| at.0));
     let json = |name| row.try_get::<_, Option<Json>>(name).map(|json| json.map(|json| json.0));
-    Ok(JobRow {
+    let body = (
+        row.try_get::<_, Option<String>>("kind")?,
+        row.try_get::<_, Option<i16>>("max_attempts")?,
+        instant("run_at")?,
+        instant("created_at")?,
+    );
+    let (Some(kind), Some(max_attempts), Some(run_at), Some(created_at)) = body else {
+        return Ok((job, None));
+    };
+    let row = JobRow {
         job,
         state: job_state(row)?,
         queue: row.try_get("queue")?,
         priority: Priority(row.try_get("priority")?),
         shard: Shard(row.try_get("enqueue_shard")?),
-        kind: row.try_get::<_, Option<String>>("kind")?.ok_or_else(missing)?,
+        kind,
         attempt: Attempt(row.try_get("attempt")?),
         run_lease: RunLease(row.try_get("run_lease")?),
-        max_attempts: row.try_get::<_, Option<i16>>("max_attempts")?.ok_or_else(missing)?,
-        run_at: instant("run_at")?.ok_or_else(missing)?,
-        created_at: instant("created_at")?.ok_or_else(missing)?,
+        max_attempts,
+        run_at,
+        created_at,
         attempted_at: instant("attempted_at")?,
         finalized_at: instant("finalized_at")?,
         args: json("args")?,
         payload: json("payload")?,
-    })
+    };
+    Ok((job, Some(row)))
 }
 
 fn job_state(row: &Row) -> Result<JobState, Misshapen> {

@@ -1,6 +1,6 @@
 //! Replies of the hot steps, by the column contract at the head of each `.sql` file.
 
-use awa_core::ids::{Attempt, Generation, Priority, RunLease, Shard};
+use awa_core::ids::{Attempt, Generation, Place, Priority, RunLease, Shard};
 use awa_core::reply::Claimed;
 use awa_core::rules::BodyTraits;
 use awa_core::{
@@ -153,7 +153,8 @@ impl Batches {
             batch.ok_or_else(|| misshapen(format!("a job of unknown part {part}")))?;
         *met += 1;
         let claim_slot = self.claim_slot;
-        Ok(Receipt { claim_slot, batch: *batch, index: *met, job, run_lease })
+        let index = Place::new(i64::from(*met)).map_err(|e| misshapen(e.to_string()))?;
+        Ok(Receipt { claim_slot, batch: *batch, index, job, run_lease })
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use awa_core::{
-    Fault, Instant, JobId, LaneId, Machine, Reply, SchemaName, Segment, Span, Step, Turn, rules,
+    Instant, JobId, LaneId, Machine, Reply, SchemaName, Segment, Span, Step, Turn, rules,
 };
 use awa_devpg::{Options, Server};
 use awa_driver::tokio_postgres::{Client, Statement, error::SqlState};
@@ -47,9 +47,6 @@ fn server() -> &'static Server {
 }
 
 fn trouble(error: &Error) -> Trouble {
-    if let Some(Fault::BodyMissing { .. }) = error.as_fault() {
-        return Trouble::BodyMissing;
-    }
     if let Some(fault) = error.as_fault() {
         return Trouble::Bug(fault.clone());
     }

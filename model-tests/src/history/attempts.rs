@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use awa_core::limits::CLAIM_BYTES_MAX;
 use awa_core::machine::claim::{Claim, ClaimOutcome};
-use awa_core::machine::close::{Closed, Finish, Finished};
+use awa_core::machine::close::{Closed, Finish, Finished, Path};
 use awa_core::machine::rescue::Rescue;
 use awa_core::rules::backoff;
 use awa_core::{ClaimedJob, Ending, JobState, ReceiptId, Span};
@@ -80,6 +80,7 @@ impl<S: Storage> Player<S> {
             How::Complete => Finished::completed(job),
             How::Fail => Finished::failed_for_good(job, b"broken"),
             How::Postpone(s) => Finished::failed(job, b"later", Some(Span::from_secs(s))),
+            How::HandBack => Finished::handed_back(job, "the worker stopped"),
         };
         let batch: Vec<Finished> = jobs.iter().map(ended).collect();
         let endings: BTreeMap<ReceiptId, Ending> =
@@ -120,6 +121,10 @@ impl<S: Storage> Player<S> {
         let now = self.clock();
         for receipt in &closed.closed {
             let (job, lease) = self.attempt(*receipt)?;
+            if closed.path == Path::HandBack {
+                self.owe(|ledger| ledger.hand_back(job, lease, Some(State::Available)))?;
+                continue;
+            }
             match endings.get(receipt) {
                 None => return Err(Wrong(format!("{receipt} was closed and not named"))),
                 Some(Ending::Completed) => {

@@ -39,7 +39,6 @@ const fn session(producer: u8) -> SessionId {
 fn raised(raised: Raised) -> Trouble {
     match raised {
         Raised::DuplicateKey(_) => Trouble::DuplicateKey,
-        Raised::BodyMissing(_) => Trouble::BodyMissing,
         Raised::BadJson(text) => Trouble::Other(format!("not JSON: {text}")),
     }
 }

@@ -73,6 +73,8 @@ pub enum How {
     Fail,
     /// To be tried again after so many seconds, while attempts remain.
     Postpone(u64),
+    /// Stopped by their worker.
+    HandBack,
 }
 
 /// One operation.
@@ -102,7 +104,7 @@ pub enum Op {
         limit: u16,
         for_s: Option<u64>,
     },
-    /// `complete all`, `fail any 3`, `postpone job 7 by 50s`.
+    /// `complete all`, `fail any 3`, `postpone job 7 by 50s`, `hand back all`.
     Finish(Whose, How),
     /// Overdue attempts end.
     Rescue,
@@ -216,6 +218,7 @@ impl fmt::Display for Op {
             Self::Finish(whose, How::Complete) => write!(f, "complete {whose}"),
             Self::Finish(whose, How::Fail) => write!(f, "fail {whose}"),
             Self::Finish(whose, How::Postpone(s)) => write!(f, "postpone {whose} by {s}s"),
+            Self::Finish(whose, How::HandBack) => write!(f, "hand back {whose}"),
             Self::Rescue => f.write_str("rescue"),
             Self::Cancel(which) => write!(f, "cancel {which}"),
             Self::Delete(which) => write!(f, "delete {which}"),

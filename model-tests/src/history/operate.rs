@@ -5,7 +5,7 @@ use awa_core::machine::delete::{DeleteCompleted, DeleteOutcome};
 use awa_core::machine::prune::{Prune, PruneOutcome};
 use awa_core::machine::rebuild::{Distrust, Rebuild};
 use awa_core::machine::retry::{DiscardFailed, RetryFailed};
-use awa_core::machine::rollup::{FindRollups, Rollup, RollupOutcome, RollupPlan};
+use awa_core::machine::rollup::{FindRollups, RollupOutcome, RollupPlan, RollupTick};
 use awa_core::machine::rotate::{Rotate, RotateOutcome};
 use awa_core::rules::Floor;
 use awa_core::{Kind, Ring, Slot, Span, TerminalFilter};
@@ -178,11 +178,14 @@ impl<S: Storage> Player<S> {
                 return Ok(Ok("put off: the horizon is pinned".to_owned()));
             }
         };
+        let mut tick = RollupTick::new(slots);
         let mut said = Vec::new();
-        for slot in slots {
-            said.push(match heard!(self.ask(Rollup::new(slot), acts)) {
+        while let Some(rollup) = tick.next_rollup() {
+            let outcome = heard!(self.ask(rollup, acts));
+            tick.take(outcome);
+            said.push(match outcome {
                 RollupOutcome::Folded { slot, rows: _, sum } => format!("{slot}: sum {sum} folded"),
-                RollupOutcome::Deferred { .. } => format!("{slot}: the horizon is pinned"),
+                RollupOutcome::Deferred { .. } => "the horizon is pinned".to_owned(),
                 RollupOutcome::SkippedActive { slot, reason, witness } => {
                     format!("{slot}: {reason}, the first is {witness}")
                 }

@@ -178,6 +178,10 @@ impl Words<'_> {
                 self.expect("by")?;
                 Op::Finish(whose, How::Postpone(self.seconds()?))
             }
+            "hand" => {
+                self.expect("back")?;
+                Op::Finish(self.whose()?, How::HandBack)
+            }
             "rescue" => Op::Rescue,
             "cancel" => Op::Cancel(self.which()?),
             "delete" => Op::Delete(self.which()?),

@@ -177,13 +177,10 @@ impl<S: Storage> Player<S> {
             Err(trouble) => match trouble {
                 Trouble::Refused(_) | Trouble::Crashed => Ok(trouble.to_string()),
                 // With a planted row they are what must be said (H30, H31).
-                Trouble::DuplicateKey | Trouble::BodyMissing | Trouble::Bug(_) if self.planted => {
-                    Ok(trouble.to_string())
+                Trouble::DuplicateKey | Trouble::Bug(_) if self.planted => Ok(trouble.to_string()),
+                Trouble::DuplicateKey | Trouble::Bug(_) | Trouble::Other(_) => {
+                    Err(Wrong(format!("{op}: {trouble}")))
                 }
-                Trouble::DuplicateKey
-                | Trouble::BodyMissing
-                | Trouble::Bug(_)
-                | Trouble::Other(_) => Err(Wrong(format!("{op}: {trouble}"))),
             },
         }
     }

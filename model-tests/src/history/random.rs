@@ -99,6 +99,7 @@ fn work(clock: Clock) -> impl Strategy<Value = Op> {
         3 => Just(How::Complete),
         3 => Just(How::Fail),
         2 => span(clock).prop_map(How::Postpone),
+        2 => Just(How::HandBack),
     ];
     prop_oneof![
         4 => (lane(), 1..9u16, for_s)

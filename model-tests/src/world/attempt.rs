@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use awa_core::{
-    BatchId, Ending, Exit, LaneId, OverdueAttempt, Receipt, ReceiptId, Reply, Segment, Slot,
+    Attempt, BatchId, Ending, Exit, LaneId, OverdueAttempt, Receipt, ReceiptId, Reply, Ring,
+    Segment, Slot,
 };
 
 use super::job::ready_of;
@@ -32,7 +33,7 @@ impl World {
         closed: &BTreeSet<ReceiptId>,
         r: &Receipt,
     ) -> Option<(Claim, Taken)> {
-        let at = usize::from(r.index).checked_sub(1)?;
+        let at = usize::from(r.index.get()) - 1;
         let mut claims = self.tables.claims.seen(view);
         let claim = claims.find(|c| c.slot == r.claim_slot && c.batch == r.batch)?;
         let taken = claim.jobs.get(at)?;
@@ -123,6 +124,45 @@ impl World {
         Ok(Reply::Closed(ids))
     }
 
+    /// What is handed back lies in its lane as if its attempt had never begun, but for its lease.
+    pub(crate) fn hand_back(&mut self, s: SessionId, receipts: &[Receipt]) -> Done<Reply> {
+        self.read(s, CLAIMS)?;
+        self.read(s, &[Rel::Ready])?;
+        let view = self.view(s);
+        let (closed, bodies) = (self.closed(&view), self.bodies(&view));
+        let named: BTreeMap<ReceiptId, &Receipt> = receipts.iter().map(|r| (r.id(), r)).collect();
+        let mut plan = Vec::new();
+        for (id, r) in named {
+            let Some((claim, taken)) = self.proved(&view, &closed, r) else { continue };
+            let Some(ready) = ready_of(&bodies, claim.ready, claim.lane, taken.seq) else {
+                continue;
+            };
+            plan.push((id, claim, taken, Arc::clone(&ready.body)));
+        }
+        let to = self.open(&view, Ring::Queue);
+        for (id, claim, ..) in &plan {
+            self.lock(s, Key::Closure(*id))?;
+            self.write(s, &[Rel::Closures], claim.slot)?;
+            self.write(s, &[Rel::Ready], to.slot)?;
+        }
+        plan.sort_by_key(|(_, claim, taken, _)| (claim.lane, taken.seq));
+        let mut ids = Vec::new();
+        for (receipt, claim, taken, body) in plan {
+            let by = self.xid(s);
+            let (slot, batch, ready) = (claim.slot, claim.batch, claim.ready);
+            self.tables.closures.insert(by, Closure { slot, batch, receipt, ready });
+            self.tables.leases.take(&view, by, |l| l.receipt == receipt);
+            let own = (taken.job, taken.run_lease);
+            self.tables.progress.take(&view, by, |p| (p.job, p.run_lease) == own);
+            let seq = self.draw_position();
+            let attempt = Attempt(taken.attempt.0 - 1);
+            self.append(by, to, (claim.lane, seq), (attempt, taken.run_lease), taken.job, body);
+            ids.push(receipt);
+        }
+        ids.sort_unstable();
+        Ok(Reply::Closed(ids))
+    }
+
     fn end_attempt(
         &mut self,
         s: SessionId,
@@ -179,14 +219,12 @@ impl World {
         self.read(s, CLAIMS)?;
         let view = self.view(s);
         let bodies = self.bodies(&view);
-        let open = self.open_claims(&view, |c| c.deadline_at.is_some_and(|due| due < self.now));
+        let open = self.open_claims(&view, |c| c.deadline_at.is_some_and(|due| due <= self.now));
         let mut overdue: Vec<_> =
             open.into_iter().map(|(id, (c, place))| (c.deadline_at, id, c, place)).collect();
         overdue.sort_by_key(|(due, id, ..)| (*due, *id));
         let attempts = overdue.into_iter().filter_map(|(_, _, c, place)| {
-            let (taken, index) = (&c.jobs[place], place as u16 + 1);
-            let (job, run_lease) = (taken.job, taken.run_lease);
-            let receipt = Receipt { claim_slot: c.slot, batch: c.batch, index, job, run_lease };
+            let (taken, receipt) = (&c.jobs[place], c.receipt(place));
             let ready = ready_of(&bodies, c.ready, c.lane, taken.seq)?;
             let max_attempts = ready.body.max_attempts;
             Some(OverdueAttempt { receipt, attempt: taken.attempt, max_attempts })

@@ -200,7 +200,7 @@ impl World {
             receipt: receipt.id(),
             ready: claim.ready,
             lane: claim.lane,
-            seq: claim.jobs[usize::from(receipt.index) - 1].seq,
+            seq: claim.jobs[usize::from(receipt.index.get()) - 1].seq,
             state,
         };
         self.tables.leases.insert(SETTLED, lease);

@@ -257,7 +257,7 @@ impl World {
             self.write(s, &[Rel::Evidence], at.slot)?;
             self.write(s, &[Rel::Claims], slot)?;
         }
-        let settled = window.settled(&view.snapshot);
+        let (low, settled) = (window.low(&view.snapshot), window.settled(&view.snapshot));
         let (claimed_at, deadline_at) = (self.now, deadline.map(|span| self.now.after(span)));
         let mut receipts = BTreeMap::new();
         for (at, group) in groups {
@@ -265,14 +265,12 @@ impl World {
             self.last_batch += 4096;
             let batch = BatchId(self.last_batch);
             let jobs: Vec<Taken> = group.iter().map(taken).collect();
-            for (index, job) in (1..).zip(&jobs) {
-                let (job_id, run_lease) = (job.job, job.run_lease);
-                let receipt = Receipt { claim_slot: slot, batch, index, job: job_id, run_lease };
-                receipts.insert(job.seq, receipt);
-            }
-            let (n, ranges) = (jobs.len() as i32, covered(&group, settled));
+            let (n, ranges) = (jobs.len() as i32, covered(&group, low, settled));
             self.tables.evidence.insert(by, Evidence { at, lane, n, batch: Some(batch), ranges });
             let claim = Claim { slot, batch, ready: at, lane, claimed_at, deadline_at, jobs };
+            for (place, job) in claim.jobs.iter().enumerate() {
+                receipts.insert(job.seq, claim.receipt(place));
+            }
             self.tables.claims.insert(by, claim);
         }
         let jobs: Vec<ClaimedJob> = rows.iter().map(|r| claimed_job(r, receipts[&r.seq])).collect();
@@ -302,12 +300,11 @@ fn within(rows: Vec<&Ready>, (limit, bytes_max): (u16, i64)) -> (Vec<Ready>, boo
     (taken, full)
 }
 
-/// Evidence for one group of a claim: settled positions in one range, whatever lies between; others
-/// exactly, for who drew what lies between may still come.
-fn covered(group: &[Ready], settled: LaneSeq) -> Ranges {
-    let settled: Vec<i64> =
-        group.iter().map(|r| r.seq).filter(|p| *p <= settled).map(|p| p.0).collect();
-    let whole = settled.first().zip(settled.last()).map(|(first, last)| (*first, last + 1));
+/// Evidence for one group of a claim: up to its last settled position in one range, from where the
+/// claim looked; others exactly, for who drew what lies between may still come.
+fn covered(group: &[Ready], low: LaneSeq, settled: LaneSeq) -> Ranges {
+    let last = group.iter().map(|r| r.seq.0).filter(|p| *p <= settled.0).max();
+    let whole = last.map(|last| (low.0 + 1, last + 1));
     Ranges::of(whole.into_iter().chain(group.iter().map(|r| (r.seq.0, r.seq.0 + 1))))
 }
 

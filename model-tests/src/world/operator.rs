@@ -11,7 +11,7 @@ use super::job::{Found, PLACES, hydrate};
 use super::lock::{Key, Mode, Rel, SessionId};
 use super::rows::{Done as DoneRow, Evidence, Tombstone};
 use super::table::{Ranges, View};
-use super::{Done, Raised, Stop, World};
+use super::{Done, World};
 
 impl World {
     fn found(&mut self, s: SessionId, fits: impl Fn(&Found) -> bool) -> Done<Vec<Found>> {
@@ -27,8 +27,10 @@ impl World {
     pub(crate) fn load(&mut self, s: SessionId, job: JobId) -> Done<Reply> {
         let found = self.found(s, |f| f.job == job)?;
         let Some(first) = found.into_iter().next() else { return Ok(Reply::JobLoaded(None)) };
-        let row = first.row.ok_or(Stop::Raised(Raised::BodyMissing(job)))?;
-        Ok(Reply::JobLoaded(Some(row)))
+        Ok(match first.row {
+            Some(row) => Reply::JobLoaded(Some(row)),
+            None => Reply::BodyMissing { job },
+        })
     }
 
     pub(crate) fn list(&mut self, s: SessionId, filter: &ListFilter) -> Done<Reply> {
@@ -37,7 +39,7 @@ impl World {
         found.sort_by_key(|f| std::cmp::Reverse(f.job));
         let mut page = Vec::new();
         for f in found {
-            let mut row = f.row.ok_or(Stop::Raised(Raised::BodyMissing(f.job)))?;
+            let Some(mut row) = f.row else { return Ok(Reply::BodyMissing { job: f.job }) };
             let queue = filter.queue.as_ref().is_none_or(|q| q.as_str() == row.queue);
             let kind = filter.kind.as_ref().is_none_or(|k| k.as_str() == row.kind);
             if queue && kind && page.len() < usize::from(filter.limit) {

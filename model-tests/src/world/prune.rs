@@ -226,9 +226,6 @@ impl World {
     pub(crate) fn rebuild_counters(&mut self, s: SessionId) -> Done<Reply> {
         self.read(s, &[Rel::Done])?;
         self.lock(s, Key::LiveCounts)?;
-        for slot in self.slots_of(Ring::Queue) {
-            self.truncate_deltas(s, slot)?;
-        }
         let (by, view) = (self.xid(s), self.view(s));
         let sums = self.scan_counters(&view);
         self.tables.folded.take(&view, by, |_| true);

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use awa_core::{
-    Attempt, BatchId, Bucket, Generation, Instant, JobId, JobState, LaneId, LaneSeq, Priority,
-    QueueName, ReceiptId, Ring, RunLease, Segment, Shard, Slot, SlotState, Snapshot, Xid,
+    Attempt, BatchId, Bucket, Generation, Instant, JobId, JobState, LaneId, LaneSeq, Place,
+    Priority, QueueName, Receipt, ReceiptId, Ring, RunLease, Segment, Shard, Slot, SlotState,
+    Snapshot, Xid,
 };
 
 use super::table::{Ranges, Table};
@@ -74,6 +75,18 @@ tables! {
     deltas: Delta, claims: Claim, closure_batches: ClosureBatch, closures: Closure,
     leases: Lease, progress: Progress, deferred: Deferred, folded: Folded, rollups: Rollup,
     trust: Trust,
+}
+
+impl Claim {
+    /// The receipt of its job at the zero-based `place`.
+    ///
+    /// # Panics
+    /// No claim has so many jobs.
+    pub(crate) fn receipt(&self, place: usize) -> Receipt {
+        let Taken { job, run_lease, .. } = self.jobs[place];
+        let index = Place::new(place as i64 + 1).unwrap_or_else(|error| panic!("{error}"));
+        Receipt { claim_slot: self.slot, batch: self.batch, index, job, run_lease }
+    }
 }
 
 impl Done {

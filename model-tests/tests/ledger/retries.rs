@@ -111,3 +111,26 @@ fn failed_jobs_are_discarded_or_moved_and_completed_ones_deleted() {
     });
     legal(&mut ledger, |l| l.observe_counts(1, &Counts::new()));
 }
+
+/// H60: what is handed back waits behind its lane with the attempt not counted, however often; only the live
+/// attempt can be, and its lease is spent.
+#[test]
+fn a_job_that_is_handed_back_waits_again_and_has_lost_no_attempt() {
+    let back = Some(State::Available);
+    let mut ledger = with([1, 2]);
+    for lease in 1..=3 {
+        legal(&mut ledger, |l| l.claim(LANE, &[took(1, 1, lease), took(2, 1, lease)], 2, true));
+        legal(&mut ledger, |l| l.hand_back(1, lease, back));
+        legal(&mut ledger, |l| l.hand_back(2, lease, back));
+        illegal(&ledger, Violation::StaleAccepted(1, lease), |l| l.hand_back(1, lease, back));
+        legal(&mut ledger, |l| l.hand_back(1, lease, None));
+    }
+    illegal(&ledger, Violation::WrongAttempt(1, 0, 2), |l| {
+        l.claim(LANE, &[took(1, 2, 4)], 1, true)
+    });
+    illegal(&ledger, Violation::OutOfOrder(2, 1), |l| l.claim(LANE, &[took(2, 1, 4)], 1, true));
+    legal(&mut ledger, |l| l.claim(LANE, &[took(1, 1, 4)], 1, true));
+    let wrong = Violation::WrongOutcome(1, State::Available, Some(State::Retryable));
+    illegal(&ledger, wrong, |l| l.hand_back(1, 4, Some(State::Retryable)));
+    legal(&mut ledger, |l| l.fail_retryable(1, 4, NOW, NOW, Some(State::Retryable)));
+}

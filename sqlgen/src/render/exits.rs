@@ -8,11 +8,12 @@ use crate::Statement;
 use crate::param::Params;
 
 /// Texts that no argument changes.
-pub(super) const FIXED: &[Named] = &[FENCE, COMPLETE_COMPACT, CLOSE_ATTEMPTS];
+pub(super) const FIXED: &[Named] = &[FENCE, COMPLETE_COMPACT, CLOSE_ATTEMPTS, HAND_BACK];
 
 const FENCE: Named = sql!("Fence");
 const COMPLETE_COMPACT: Named = sql!("CompleteCompact");
 const CLOSE_ATTEMPTS: Named = sql!("CloseAttempts");
+const HAND_BACK: Named = sql!("HandBack");
 
 pub(super) fn fence(sql: &Cached, batches: &[BatchId]) -> Statement {
     // Claims' ids lie CLAIM_ROWS_MAX apart; what doesn't fit into the key's 32 bits is left out.
@@ -24,10 +25,18 @@ pub(super) fn fence(sql: &Cached, batches: &[BatchId]) -> Statement {
 }
 
 pub(super) fn complete_compact(sql: &Cached, receipts: &[Receipt]) -> Statement {
+    sql.bind(COMPLETE_COMPACT, named_claims(&each_once(receipts)))
+}
+
+pub(super) fn hand_back(sql: &Cached, receipts: &[Receipt]) -> Statement {
+    sql.bind(HAND_BACK, named_claims(&each_once(receipts)))
+}
+
+fn each_once(receipts: &[Receipt]) -> Vec<Receipt> {
     let mut sorted = receipts.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
-    sql.bind(COMPLETE_COMPACT, named_claims(&sorted))
+    sorted
 }
 
 /// Where an attempt is named twice, its first ending counts.
@@ -72,7 +81,7 @@ fn named_claims(receipts: &[Receipt]) -> Params {
         Box::new(batches),
         Box::new(first),
         Box::new(last),
-        Box::new(receipts.iter().map(|r| i32::from(r.index)).collect::<Vec<_>>()),
+        Box::new(receipts.iter().map(|r| i32::from(r.index.get())).collect::<Vec<_>>()),
         Box::new(receipts.iter().map(|r| r.job.0).collect::<Vec<_>>()),
         Box::new(receipts.iter().map(|r| r.run_lease.0).collect::<Vec<_>>()),
     ]

@@ -249,5 +249,6 @@ fn finished(job: &ClaimedJob, how: How) -> Finished {
         How::Completed => Finished::completed(job),
         How::Failed => Finished::failed_for_good(job, b"no"),
         How::Retried => Finished::failed(job, b"not yet", Some(Span::ZERO)),
+        How::HandedBack => Finished::handed_back(job, "stopped"),
     }
 }

@@ -124,6 +124,7 @@ impl State {
                 let due = if remain { ledger::State::Retryable } else { ledger::State::Failed };
                 ledger.fail_retryable(id, lease, run_at, at, told(due))
             }
+            How::HandedBack => ledger.hand_back(id, lease, told(ledger::State::Available)),
         });
     }
 

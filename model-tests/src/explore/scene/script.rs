@@ -80,6 +80,8 @@ pub enum How {
     Failed,
     /// To be tried again at once.
     Retried,
+    /// Their worker stopped.
+    HandedBack,
 }
 
 /// Ways of being wrong that lie with whoever calls the machines.

@@ -1,0 +1,54 @@
+//! Installations as a whole: made, found, held, dropped.
+
+use awa_driver::core::SchemaName;
+use awa_driver::leadership::Leadership;
+use awa_driver::tokio_postgres::NoTls;
+use awa_driver::{Connector, Error, Migrated, Sql};
+
+use super::connect::{config, connect};
+
+/// Brings the schema to the version of this build; see [`awa_driver::migrate()`].
+///
+/// # Errors
+/// The server can't be reached or is too old, the schema is newer or its name is no name.
+pub async fn migrate(url: &str, schema: &str) -> Result<Migrated, Error> {
+    let schema = SchemaName::new(schema)?;
+    awa_driver::migrate(&mut connect(url).await?, &schema).await
+}
+
+/// Drops an installation and its schema: for tests and demonstrations.
+///
+/// # Errors
+/// The server can't be reached or refuses.
+pub async fn drop_installation(url: &str, schema: &SchemaName) -> Result<(), Error> {
+    awa_driver::drop_installation(&connect(url).await?, schema).await
+}
+
+/// The schemas of the database that hold an installation, of any version, and whose names begin with
+/// `prefix`.
+///
+/// # Errors
+/// The server can't be reached or refuses.
+pub async fn installations(url: &str, prefix: &str) -> Result<Vec<SchemaName>, Error> {
+    let found = connect(url).await?.query(Sql::installations(), &[&prefix]).await;
+    let found = found.map_err(|e| Error::postgres("look for installations", e))?;
+    found.iter().map(|row| Ok(SchemaName::new(row.get(0))?)).collect()
+}
+
+/// The right to lead an installation, taken without leading it: while it is held no [`crate::Worker`] and
+/// no [`crate::MaintenanceService`] does maintenance there. The server takes it back as soon as this
+/// value, or the process, is gone, so it also says that the process lives.
+pub struct Hold {
+    _leadership: Leadership,
+}
+
+/// Takes the right to lead the installation in `schema`, also before there is one. `None`: another
+/// session has it.
+///
+/// # Errors
+/// The server can't be reached or refuses.
+pub async fn hold(url: &str, schema: &SchemaName) -> Result<Option<Hold>, Error> {
+    let connector = Connector::new(config(url)?, NoTls);
+    let held = Leadership::try_acquire(&connector, &Sql::new(schema.clone())).await?;
+    Ok(held.map(|leadership| Hold { _leadership: leadership }))
+}

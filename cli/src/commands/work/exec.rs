@@ -1,0 +1,153 @@
+//! One job handed to a command.
+
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use awa::Attempt;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStderr, ChildStdin, Command};
+
+/// Tells Awa to try again later (as EX_TEMPFAIL).
+const TRY_AGAIN: i32 = 75;
+/// What a shell ends with when it could not run a command: it may not, or there is none.
+const NOT_RUN: [i32; 2] = [126, 127];
+/// Kept of what a command writes to standard error: its end says why it failed.
+const STDERR_BYTES_MAX: usize = 64 << 10;
+
+/// What the command wrote before it ended is read by then.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What a command said of its job.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is done.
+    Completed,
+    /// It must be tried again, for this reason.
+    TryAgain(String),
+    /// The command was not run, for this reason.
+    NotRun(String),
+    /// It failed for good, for this reason.
+    Failed(String),
+}
+
+/// Hands one job to `sh -c`. A future that is dropped kills what it started.
+pub(super) async fn run(exec: &str, attempt: &Attempt) -> Verdict {
+    let spawned = Command::new("sh")
+        .args(["-c", exec])
+        .env("AWA_JOB_ID", attempt.job().0.to_string())
+        .env("AWA_KIND", attempt.kind())
+        .env("AWA_ATTEMPT", attempt.number().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        // A group of its own: what ends the worker's group (Ctrl-C, a service manager) is not for it.
+        .process_group(0)
+        .spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => return Verdict::NotRun(format!("sh could not be started: {error}")),
+    };
+    let group = Group(child.id());
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let mut said = Vec::new();
+    let status = {
+        let talk = async { tokio::join!(feed(stdin, attempt.args()), listen(stderr, &mut said)) };
+        tokio::pin!(talk);
+        tokio::select! {
+            status = child.wait() => {
+                drop(group);
+                // What it left behind is gone and holds the pipe open no more; what has left its group
+                // as well need not be waited for.
+                let _ = tokio::time::timeout(LAST_WORDS, talk).await;
+                status
+            }
+            _ = &mut talk => child.wait().await,
+        }
+    };
+    match status {
+        Ok(status) => verdict(status, &said),
+        Err(error) => Verdict::TryAgain(format!("the command was lost sight of: {error}")),
+    }
+}
+
+fn verdict(status: ExitStatus, said: &[u8]) -> Verdict {
+    let end = &said[said.len().saturating_sub(STDERR_BYTES_MAX)..];
+    let said = String::from_utf8_lossy(end);
+    let ended = || format!("the command ended with {status}: {}", said.trim_end());
+    match status.code() {
+        Some(0) => Verdict::Completed,
+        Some(TRY_AGAIN) => Verdict::TryAgain(ended()),
+        Some(code) if NOT_RUN.contains(&code) => {
+            Verdict::NotRun(format!("the command could not be run ({status}): {}", said.trim_end()))
+        }
+        Some(_) | None => Verdict::Failed(ended()),
+    }
+}
+
+async fn feed(stdin: Option<ChildStdin>, args: &str) {
+    if let Some(mut stdin) = stdin {
+        // A command that doesn't read its args closes the pipe: its exit code says what it made of it.
+        let _ = stdin.write_all(args.as_bytes()).await;
+    }
+}
+
+async fn listen(stderr: Option<ChildStderr>, kept: &mut Vec<u8>) {
+    if let Some(mut stderr) = stderr {
+        let mut piece = [0; 8 << 10];
+        while let Ok(n @ 1..) = stderr.read(&mut piece).await {
+            kept.extend_from_slice(&piece[..n]);
+            if kept.len() > 2 * STDERR_BYTES_MAX {
+                kept.drain(..kept.len() - STDERR_BYTES_MAX);
+            }
+        }
+    }
+}
+
+/// The command's process group, ended with the attempt: a child that the command left behind must not
+/// work on a job that is tried again elsewhere.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            // Nothing is left of most groups, and then there is nothing to end.
+            let kill = std::process::Command::new("kill")
+                .args(["-KILL", "--", &format!("-{pid}")])
+                .stderr(Stdio::null())
+                .status();
+            if let Err(error) = kill {
+                eprintln!("awa: could not end process group {pid}: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    fn of(code: i32, said: &str) -> Verdict {
+        verdict(ExitStatus::from_raw(code << 8), said.as_bytes())
+    }
+
+    #[test]
+    fn the_exit_code_decides() {
+        assert_eq!(of(0, "warning"), Verdict::Completed);
+        let busy = "the command ended with exit status: 75: busy";
+        assert_eq!(of(75, "busy\n"), Verdict::TryAgain(busy.to_owned()));
+        for code in [126, 127] {
+            let expected =
+                format!("the command could not be run (exit status: {code}): sh: 1: x: not found");
+            assert_eq!(of(code, "sh: 1: x: not found\n"), Verdict::NotRun(expected));
+        }
+        for code in [1, 74, 76, 125, 128, 255] {
+            let expected = format!("the command ended with exit status: {code}: ");
+            assert_eq!(of(code, ""), Verdict::Failed(expected));
+        }
+        let killed = verdict(ExitStatus::from_raw(9), b"");
+        assert!(matches!(&killed, Verdict::Failed(why) if why.contains("signal: 9")), "{killed:?}");
+    }
+}
