@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use awa_driver::Error;
 use awa_driver::core::machine::prune::PruneOutcome;
-use awa_driver::core::machine::rollup::{FindRollups, RollupOutcome, RollupPlan, RollupTick};
+use awa_driver::core::machine::rollup::RollupOutcome;
 use awa_driver::core::machine::rotate::RotateOutcome;
 use awa_driver::core::rules::Floor;
 use awa_driver::core::runtime::duties::{Duties, DutiesConfig, Duty, DutyReport};
@@ -291,19 +291,14 @@ impl Shared {
     }
 
     async fn roll_up(&self) -> Result<DutyReport, Error> {
-        let slots = match self.client.run_settled(FindRollups).await? {
-            RollupPlan::Slots(slots) => slots,
-            RollupPlan::Deferred { pinned_by } => {
+        let outcomes = self.client.rollup().await?;
+        for outcome in &outcomes {
+            if let RollupOutcome::Deferred { pinned_by } = outcome {
                 tracing::debug!(pinned_by, "a rollup is put off: the horizon is pinned");
-                Vec::new()
             }
-        };
-        let mut tick = RollupTick::new(slots);
-        while let Some(rollup) = tick.next_rollup() {
-            tick.take(self.client.run_settled(rollup).await?);
         }
         let folded = |o: &&RollupOutcome| matches!(o, RollupOutcome::Folded { .. });
-        let done = tick.into_outcomes().iter().filter(folded).count() as u64;
+        let done = outcomes.iter().filter(folded).count() as u64;
         self.stats.send_if_modified(|s| {
             s.rolled_up += done;
             done > 0

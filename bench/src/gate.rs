@@ -83,7 +83,8 @@ fn compare(taken: &[(String, Toll)], limits: &BTreeMap<String, Toll>) -> (String
             // A value that is no number is within no limit.
             let within = value <= most;
             let mark = if within { " " } else { "!" };
-            let _ = writeln!(text, "  {mark} {part:<20} {:>10} of {:>10}", short(value), short(most));
+            let _ =
+                writeln!(text, "  {mark} {part:<20} {:>10} of {:>10}", short(value), short(most));
             if !within {
                 over.push(format!("{name}: {part}: {value} > {most}"));
             }

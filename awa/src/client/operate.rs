@@ -16,7 +16,7 @@ use awa_driver::core::machine::rescue::{Rescue, Rescued};
 use awa_driver::core::machine::retry::{
     DiscardFailed, DiscardOutcome, RetryFailed, RetryFailedOutcome,
 };
-use awa_driver::core::machine::rollup::{FindRollups, Rollup, RollupOutcome, RollupPlan};
+use awa_driver::core::machine::rollup::{FindRollups, RollupOutcome, RollupPlan, RollupTick};
 use awa_driver::core::machine::rotate::{Rotate, RotateOutcome};
 use awa_driver::core::rules::Floor;
 use awa_driver::core::{
@@ -239,7 +239,8 @@ impl Client {
         self.run_settled(ExplainPrune::new(prune_of(ring, slot, failed_retention))).await
     }
 
-    /// Folds the pending counter deltas of sealed slots, of a bounded number at a time (`R026-24`).
+    /// Folds the pending counter deltas of sealed slots until a bounded number is folded; slots that
+    /// somebody holds are stepped over (`R026-24`).
     ///
     /// # Errors
     /// PostgreSQL's.
@@ -250,11 +251,11 @@ impl Client {
             }
             RollupPlan::Slots(slots) => slots,
         };
-        let mut done = Vec::with_capacity(slots.len());
-        for slot in slots {
-            done.push(self.run_settled(Rollup::new(slot)).await?);
+        let mut tick = RollupTick::new(slots);
+        while let Some(rollup) = tick.next_rollup() {
+            tick.take(self.run_settled(rollup).await?);
         }
-        Ok(done)
+        Ok(tick.into_outcomes())
     }
 
     /// Recomputes the terminal counters from history and trusts them again (`R026-26`).
