@@ -12,6 +12,9 @@ use tokio::sync::oneshot;
 use crate::contender::SCHEMA;
 use crate::lab::{Place, connect};
 
+/// Between two reads of a table that is watched: what a reader waited is too short by so much at most.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A machine whose flushes are timed. Gives the times beside its own outcome.
 struct Timed<M> {
     machine: M,
@@ -41,7 +44,8 @@ pub(crate) struct Watched<O> {
 
 /// Runs a machine. From the flush with `step` on, another session reads `table` again and again: it waits for
 /// as long as the table is held exclusively, which is less than until COMMIT is answered, since PostgreSQL
-/// removes files after it has released the locks.
+/// removes files after it has released the locks. Its reads are
+/// among the transactions.
 pub(crate) async fn watched<M: Machine>(
     place: &Place,
     client: &Client,
@@ -63,6 +67,8 @@ pub(crate) async fn watched<M: Machine>(
             reader.batch_execute(&query).await?;
             longest = longest.max(asked.elapsed());
             reads = !is_over.load(Ordering::Relaxed);
+            // Reading all the time would be most of what the server does.
+            tokio::time::sleep(PAUSE).await;
         }
         anyhow::Ok(longest)
     });

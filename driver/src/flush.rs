@@ -20,8 +20,8 @@ const COMMIT: &str = "commit";
 
 /// How statements are kept between flushes.
 pub(crate) enum Prepared<'a> {
-    /// Named, on this one connection: planned once.
-    Named(&'a mut BTreeMap<Arc<str>, tokio_postgres::Statement>),
+    /// Named, on this one connection: planned once, but for those that are to be planned each time.
+    Named(&'a mut BTreeMap<Arc<str>, tokio_postgres::Statement>, &'a ParamTypes),
     /// Unnamed, with the parameter types learned once a process: through a transaction pooler, or
     /// inside a transaction of the caller's.
     Unnamed(&'a ParamTypes),
@@ -171,13 +171,14 @@ async fn make_ready<C: GenericClient>(
     prepared: &mut Prepared<'_>,
 ) -> Result<Ready, tokio_postgres::Error> {
     let Statement { sql, mode } = statement;
-    let params = match mode {
-        Mode::Bind(params) => params,
+    let (params, kept) = match mode {
+        Mode::Bind(params) => (params, true),
+        Mode::PlanAndBind(params) => (params, false),
         Mode::Script => return Ok(Ready::Script(sql)),
         Mode::CopyIn(data) => return Ok(Ready::CopyIn(sql, data)),
     };
-    match prepared {
-        Prepared::Named(known) => {
+    let types = match prepared {
+        Prepared::Named(known, _) if kept => {
             let found = known.get(&sql).cloned();
             let statement = match found {
                 Some(statement) => statement,
@@ -187,13 +188,12 @@ async fn make_ready<C: GenericClient>(
                     new
                 }
             };
-            Ok(Ready::Named(statement, params))
+            return Ok(Ready::Named(statement, params));
         }
-        Prepared::Unnamed(types) => {
-            let types = types.of(client, &sql).await?;
-            Ok(Ready::Unnamed(sql, types, params))
-        }
-    }
+        Prepared::Named(_, types) | Prepared::Unnamed(types) => types,
+    };
+    let types = types.of(client, &sql).await?;
+    Ok(Ready::Unnamed(sql, types, params))
 }
 
 async fn send<C: GenericClient + Sync>(client: &C, statement: Ready) -> Answered {

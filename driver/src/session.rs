@@ -126,7 +126,7 @@ impl Session {
         commit: bool,
     ) -> Result<Flushed, Broken> {
         let prepared = match self.statements {
-            Statements::Named => Prepared::Named(&mut self.named),
+            Statements::Named => Prepared::Named(&mut self.named, &self.types),
             Statements::Unnamed => Prepared::Unnamed(&self.types),
         };
         flush(&self.client, &self.sql, prepared, steps, begin, commit).await

@@ -50,17 +50,8 @@ const READ_WHOLE: &[(&str, &str, &str)] = &[
     ("ReadCounts", "deferred_jobs", "counted, as the backlog is"),
 ];
 
-/// What a step reads whole and should not: to be taken off the list when it is mended.
-const READ_WHOLE_STILL: &[(&str, &str, &str)] = &[
-    ("PromoteDue", "deferred_jobs", "by a plan that was made while nothing was deferred"),
-    ("ReadNextDue", "deferred_jobs", "by a plan that was made while nothing was deferred"),
-    ("FindOverdue", "lease_claim_batches_*", "by a plan that was made on fresh children"),
-    ("FindOverdue", "lease_claim_closures_*", "for each claim that is past its deadline"),
-];
-
-/// Steps that the server plans each time though their statement is kept: a plan for a certain LIMIT
-/// looks cheaper to it than one for any.
-const PLANNED_STILL: &[&str] = &["PromoteDue", "FindOverdue"];
+/// Steps that are planned each time: `Mode::PlanAndBind` in awa-sqlgen says why.
+const PLANNED_ANEW: &[&str] = &["PromoteDue", "ReadNextDue", "FindOverdue"];
 
 /// Steps that read the more the more there is, and what.
 const READS_MORE: &[(&str, &str)] = &[
@@ -87,10 +78,6 @@ const BLOCKS: &[(&str, &str, i64)] = &[
     ("poll", "PollLanes", 100),
 ];
 
-fn is_still_bad(step: &str, table: &str) -> bool {
-    READ_WHOLE_STILL.iter().any(|(s, t, _)| (*s, *t) == (step, table))
-}
-
 /// H46.
 #[test]
 fn each_statement_comes_to_its_rows_as_approved() {
@@ -110,13 +97,12 @@ fn nothing_that_may_grow_is_read_whole() {
             if access.how != "whole" || did.blocks == 0 || TINY.contains(&table) {
                 continue;
             }
-            let mut known = READ_WHOLE.iter().chain(READ_WHOLE_STILL);
-            let excuse = known.find(|(s, t, _)| (*s, *t) == (step, table));
+            let excuse = READ_WHOLE.iter().find(|(s, t, _)| (*s, *t) == (step, table));
             assert!(excuse.is_some(), "{run} reads {table} whole: {access:?} {did:?}");
             excused.extend(excuse);
         }
     }
-    for known in READ_WHOLE.iter().chain(READ_WHOLE_STILL) {
+    for known in READ_WHOLE.iter() {
         assert!(excused.contains(known), "not so any more: {known:?}");
     }
 }
@@ -125,8 +111,7 @@ fn nothing_that_may_grow_is_read_whole() {
 fn filters_throw_next_to_nothing_away() {
     for run in Record::get().runs() {
         let accesses = run.statement.accesses();
-        let judged = accesses.iter().filter(|(a, _)| !is_still_bad(&run.statement.step, &a.table));
-        let thrown: i64 = judged.map(|(_, did)| did.removed).sum();
+        let thrown: i64 = accesses.values().map(|did| did.removed).sum();
         assert!(thrown <= THROWN_AWAY, "{run} throws {thrown} rows away: {accesses:#?}");
     }
 }
@@ -164,8 +149,7 @@ fn what_a_statement_reads_does_not_grow_with_what_is_there() {
     );
     for ((flow, step), blocks) in &most {
         let (few, millions) = (blocks[&Rows::Few], blocks[&Rows::Millions]);
-        let still = READ_WHOLE_STILL.iter().any(|(s, ..)| s == step);
-        if !still && !READS_MORE.iter().any(|(s, _)| s == step) {
+        if !READS_MORE.iter().any(|(s, _)| s == step) {
             assert!(millions <= few * 3 / 2 + 110, "{flow}, {step}: {few} blocks, then {millions}");
         }
         if let Some((.., bound)) = BLOCKS.iter().find(|(f, s, _)| (f, s) == (flow, step)) {
@@ -213,14 +197,14 @@ fn the_server_stops_planning() {
         let step = run.statement.step.as_str();
         let keeps = mode != Mode::Unnamed && made != Planned::Again && !embedded;
         if keeps && !run.statement.planning_ms.is_empty() {
-            assert!(PLANNED_STILL.contains(&step), "{run} was planned");
+            assert!(PLANNED_ANEW.contains(&step), "{run} was planned");
             planned.insert(step);
         }
         if mode == Mode::Unnamed {
             assert_eq!(run.statement.planning_ms.len(), 1, "{run}");
         }
     }
-    assert_eq!(planned, PLANNED_STILL.iter().copied().collect(), "planned each time");
+    assert_eq!(planned, PLANNED_ANEW.iter().copied().collect(), "planned each time");
     // After the tables have grown the kept plan looks dear beside what was planned on empty ones; that
     // must wear off.
     assert!(record.claims_planned <= 40, "{} claims were planned", record.claims_planned);

@@ -18,7 +18,7 @@ async fn every_statement_prepares_on_the_migrated_schema() {
     for step in one_of_each().unwrap() {
         let statement = sql.render(&step);
         match statement.mode {
-            Mode::Bind(params) => {
+            Mode::Bind(params) | Mode::PlanAndBind(params) => {
                 let ready = client.prepare(&statement.sql).await;
                 let ready = ready.unwrap_or_else(|e| panic!("{step}: {e:?}"));
                 assert_eq!(ready.params().len(), params.len(), "{step}");

@@ -33,6 +33,8 @@ pub struct Statement {
 pub enum Mode {
     /// Prepared once a connection, then bound to these parameters.
     Bind(Params),
+    /// Planned each time: a plan that was made while a table was empty would read a full one whole.
+    PlanAndBind(Params),
     /// Several statements without parameters and without an answer, by the simple protocol.
     Script,
     /// COPY FROM STDIN in binary format with this data.

@@ -52,9 +52,19 @@ impl Cached {
 
     /// A statement whose text is the same for every call.
     pub(crate) fn bind(&self, named: Named, params: Params) -> Statement {
-        let known = self.texts.get(named.0).cloned();
-        let sql = known.unwrap_or_else(|| Arc::from(named.1.spell(&self.schema, None)));
+        let sql = self.text(named);
         Statement { sql, mode: Mode::Bind(params) }
+    }
+
+    fn text(&self, named: Named) -> Arc<str> {
+        let known = self.texts.get(named.0).cloned();
+        known.unwrap_or_else(|| Arc::from(named.1.spell(&self.schema, None)))
+    }
+
+    /// The same, planned for what the tables hold when it is sent.
+    pub(crate) fn plan_and_bind(&self, named: Named, params: Params) -> Statement {
+        let sql = self.text(named);
+        Statement { sql, mode: Mode::PlanAndBind(params) }
     }
 
     /// A statement that names the children of one slot.

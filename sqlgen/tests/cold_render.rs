@@ -112,7 +112,7 @@ fn every_parameter_is_given_and_used() {
     for step in steps() {
         let Statement { sql, mode } = sql("awa").render(&step);
         let given = match mode {
-            Mode::Bind(params) => params.len(),
+            Mode::Bind(params) | Mode::PlanAndBind(params) => params.len(),
             Mode::Script => 0,
             Mode::CopyIn(_) => panic!("{step} copies"),
         };

@@ -83,7 +83,7 @@ fn steps() -> Vec<Step> {
 
 fn params(step: &Step) -> Params {
     match sql("awa").render(step).mode {
-        Mode::Bind(params) => params,
+        Mode::Bind(params) | Mode::PlanAndBind(params) => params,
         Mode::Script | Mode::CopyIn(_) => panic!("{step} binds nothing"),
     }
 }
@@ -109,7 +109,7 @@ fn every_parameter_is_given_and_used() {
     for step in steps() {
         let statement = sql("awa").render(&step);
         let given = match statement.mode {
-            Mode::Bind(params) => params.len(),
+            Mode::Bind(params) | Mode::PlanAndBind(params) => params.len(),
             Mode::Script | Mode::CopyIn(_) => 0,
         };
         assert_eq!(highest_parameter(&statement.sql), given, "{step}: {}", statement.sql);

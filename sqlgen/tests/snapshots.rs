@@ -15,7 +15,9 @@ fn every_statement_is_as_approved() {
     for step in one_of_each().unwrap() {
         let statement = sql.render(&step);
         let mode = match &statement.mode {
-            Mode::Bind(params) => format!("{} parameters", params.len()),
+            Mode::Bind(params) | Mode::PlanAndBind(params) => {
+                format!("{} parameters", params.len())
+            }
             Mode::Script => "script".to_owned(),
             Mode::CopyIn(data) => format!("copy of {} bytes", data.len()),
         };
@@ -39,7 +41,9 @@ fn parameters_are_as_many_as_named() {
         let statement = sql.render(&step);
         let named = (1..=32).rev().find(|n| names(&statement.sql, *n)).unwrap_or(0);
         match &statement.mode {
-            Mode::Bind(params) => assert_eq!(params.len(), named, "{step}"),
+            Mode::Bind(params) | Mode::PlanAndBind(params) => {
+                assert_eq!(params.len(), named, "{step}")
+            }
             Mode::Script | Mode::CopyIn(_) => assert_eq!(named, 0, "{step}"),
         }
     }

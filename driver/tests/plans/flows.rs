@@ -89,7 +89,7 @@ pub(crate) async fn work(on: &Ground, with: &mut Watched) -> Flows {
 }
 
 /// Claims a job at a time until the server no longer plans the claim, and says how many it planned.
-pub(crate) async fn claims_planned(on: &Ground, with: &mut Watched, at_most: usize) -> usize {
+pub(crate) async fn plan_claims(on: &Ground, with: &mut Watched, at_most: usize) -> usize {
     let mut window = Window::default();
     for planned in 0..=at_most {
         let (outcome, seen) = with.run(claim(on.busy, &window, 1, HOUR)).await;

@@ -44,8 +44,8 @@ async fn watchable() -> &'static Server {
     let shared = Server::shared().unwrap();
     let client = Connector::without_tls(shared.url()).unwrap().connect().await.unwrap();
     let Err(refused) = client.batch_execute(LOAD).await else { return shared };
-    assert!(!shared.is_private(), "{LOAD}: {refused}");
-    eprintln!("{LOAD}: {refused}; starting a private server");
+    assert!(!shared.is_private(), "{LOAD}: {refused:?}");
+    eprintln!("{LOAD}: {refused:?}; starting a private server");
     let options = Options { ignore_database_url: true, ..Options::default() };
     PRIVATE.get_or_init(|| Server::acquire(&options).unwrap_or_else(|e| panic!("{e}")))
 }
@@ -175,7 +175,7 @@ const END: &str = "
   insert into plans.lease_claim_batches
          (claim_slot, batch_id, ready_slot, ready_generation, lane_id, claimed_at, deadline_at, n, lane_seqs,
           run_leases, attempts)
-  select claim_slot, batch_id, ready_slot, ready_generation, {lane}, now(), now() + interval '1 hour', n,
+  select claim_slot, batch_id, ready_slot, ready_generation, {lane}, now(), now() - interval '1 second', n,
          lane_seqs, '{1}', '{1}'
     from plans_scratch.ended order by first_seq;
   insert into plans.receipt_completion_batches

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use awa_driver::Statements;
 
-use crate::flows::{Flows, claims_planned, plan, work};
+use crate::flows::{Flows, plan, plan_claims, work};
 use crate::ground::Ground;
 use crate::plan::Executed;
 use crate::watched::{Seen, Watched};
@@ -147,15 +147,17 @@ async fn record() -> Record {
         plan(&on, session).await;
     }
     on.fill().await;
+    let mut claims_planned = 0;
     for planned in [Planned::Empty, Planned::Again] {
         for (mode, session) in &mut kept {
+            if (planned, *mode) == (Planned::Again, Mode::Auto) {
+                claims_planned = plan_claims(&on, session, 64).await;
+            }
             let under = Conditions { rows: Rows::Millions, planned, mode: *mode };
             at.push((under, work(&on, session).await));
         }
         on.truncate_an_empty_slot().await;
     }
-    let (_, auto) = kept.last_mut().unwrap();
-    let claims_planned = claims_planned(&on, auto, 64).await;
     for mode in Mode::ALL {
         let mut session = mode.open(&on).await;
         for _ in 0..mode.warm_up() {

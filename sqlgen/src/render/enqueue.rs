@@ -126,11 +126,11 @@ fn json_field(rows: &mut BytesMut, text: Option<&str>) {
 }
 
 pub(super) fn promote_due(sql: &Cached, limit: i64) -> Statement {
-    sql.bind(PROMOTE_DUE, vec![Box::new(limit)])
+    sql.plan_and_bind(PROMOTE_DUE, vec![Box::new(limit)])
 }
 
 pub(super) fn read_next_due(sql: &Cached) -> Statement {
-    sql.bind(READ_NEXT_DUE, Params::new())
+    sql.plan_and_bind(READ_NEXT_DUE, Params::new())
 }
 
 /// A payload names lanes up to about this many bytes; PostgreSQL allows 8,000.

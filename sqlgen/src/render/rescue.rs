@@ -9,5 +9,5 @@ pub(super) const FIXED: &[Named] = &[FIND_OVERDUE];
 const FIND_OVERDUE: Named = sql!("FindOverdue");
 
 pub(super) fn find_overdue(sql: &Cached, limit: i64) -> Statement {
-    sql.bind(FIND_OVERDUE, vec![Box::new(limit)])
+    sql.plan_and_bind(FIND_OVERDUE, vec![Box::new(limit)])
 }
