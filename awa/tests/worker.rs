@@ -247,6 +247,7 @@ async fn no_number_of_deployments_uses_up_a_jobs_attempts() {
         )
         .await
         .unwrap();
+    bench.client.wakes_sent().await;
     let (sql, mut told) = notified(&bench).await;
     sql.batch_execute(&listen).await.unwrap();
     for deployment in 1..=4 {

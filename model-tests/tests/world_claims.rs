@@ -61,7 +61,7 @@ fn evidence_covers_settled_gaps_only() {
     let (jobs, _) = claim(&mut w, window, 10);
     assert_eq!(ids(&jobs), [3, 4, 6, 7, 9]);
     let evidence = rows(&w, "ready_claim_attempt_batches");
-    assert!(evidence[1].contains("first_seq=3 lane_id=1 last_seq=9 n=5"), "{evidence:?}");
+    assert!(evidence[1].contains("first_seq=2 lane_id=1 last_seq=9 n=5"), "{evidence:?}");
     // From 2 on, because 1 was the first claim's. Up to 6 that claim had seen all drawn; who drew 8 may
     // still come.
     assert!(evidence[1].contains("ranges={[2,8),[9,10)}"), "{evidence:?}");

@@ -128,16 +128,16 @@ deadline as materialized (
 evidence as (
   insert into {schema}.ready_claim_attempt_batches
          (ready_slot, ready_generation, lane_id, first_seq, last_seq, n, batch_id, spent_at, ranges)
-  select p.ready_slot, p.ready_generation, $1, p.first_seq, p.last_seq, p.n, p.batch_id, clock.instant,
+  select p.ready_slot, p.ready_generation, $1, f.first_seq, p.last_seq, p.n, p.batch_id, clock.instant,
          case when p.last_seq <= b.settled or p.last_seq - p.first_seq + 1 = p.n
-              then int8multirange(int8range(case when p.first_seq <= b.settled then b.low + 1 else p.first_seq end,
-                                            p.last_seq, '[]'))
-              else (select range_agg(int8range(case when s.lane_seq <= b.settled then b.low + 1 else s.lane_seq end,
+              then int8multirange(int8range(f.first_seq, p.last_seq, '[]'))
+              else (select range_agg(int8range(case when s.lane_seq <= b.settled then f.first_seq else s.lane_seq end,
                                                s.lane_seq, '[]'))
                       from unnest(p.lane_seqs) as s (lane_seq)) end
     from parts p
    cross join clock
    cross join bounds b
+   cross join lateral (select case when p.first_seq <= b.settled then b.low + 1 else p.first_seq end) as f (first_seq)
 ),
 receipts as (
   insert into {schema}.lease_claim_batches
