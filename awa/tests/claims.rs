@@ -4,19 +4,26 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use awa::core::machine::cancel::Cancel;
 use awa::core::machine::claim::{Claim, ClaimOutcome};
 use awa::core::machine::close::Finished;
+use awa::core::machine::prune::Prune;
+use awa::core::rules::Floor;
 use awa::core::runtime::batcher::BatcherConfig;
 use awa::core::runtime::duties::DutiesConfig;
 use awa::core::runtime::scheduler::SchedulerConfig;
-use awa::core::{Span, Window};
+use awa::core::{Gate, Span, Window};
 use awa::{
     CancelOutcome, Job, JobId, Maintenance, PruneOutcome, Ring, RollupOutcome, Slot, limits,
 };
+use common::stepwise::Stepwise;
 use common::{Bench, Staged, job};
+
+/// For a prune that is to wait for what the test does.
+const PATIENT_MS: NonZeroU32 = NonZeroU32::new(600_000).unwrap();
 
 async fn claim_of(bench: &Bench, window: Window, limit: i64) -> Claim {
     Claim::new(bench.lane().await, window, limit, limits::CLAIM_BYTES_MAX, None).unwrap()
@@ -121,6 +128,44 @@ async fn a_new_claimer_needs_no_receipts_to_know_what_is_spent() {
     assert_eq!(bench.rows("lease_claim_batches").await, 0);
     let left: Vec<_> = bench.claim(10).await.iter().map(|j| j.receipt.job).collect();
     assert_eq!(left, [JobId(4)]);
+}
+
+/// R026-13, R032-14: a claim that looked for the open slot before this one was sealed, and commits after
+/// prune has passed the slot's gate, is seen: the gate is asked again, and passes once the claim is closed.
+#[tokio::test]
+async fn a_late_claim_holds_its_slot_though_the_gate_was_passed() {
+    let bench = Bench::alone().await;
+    bench.enqueue(3).await;
+    bench.complete(1).await;
+    let claim = claim_of(&bench, Window::default(), 10).await;
+    let mut late = Stepwise::begin(&bench, claim).await;
+    late.until("ReadOwnXid").await;
+    bench.client.rotate(Ring::Claim).await.unwrap();
+
+    let prune = || Prune::oldest(Ring::Claim, Floor::DEFAULT).waiting(PATIENT_MS);
+    let mut pruning = Stepwise::begin(&bench, prune()).await;
+    pruning.until("Exclude").await;
+    let meanwhile = async {
+        bench.blocked(1).await;
+        late.finish().await.unwrap()
+    };
+    let (waited, claimed) = tokio::join!(pruning.step(), meanwhile);
+    waited.unwrap();
+    let ClaimOutcome::Claimed { jobs, .. } = claimed else { panic!("{claimed:?}") };
+    pruning.until("ProbeOpenClaims").await;
+    let (slot, witness) = (Slot(0), jobs[0].receipt.id().0);
+    let skipped = PruneOutcome::SkippedActive { slot, reason: Gate::OpenClaims(slot), witness };
+    assert_eq!(pruning.finish().await.unwrap().unwrap(), skipped);
+
+    let ends = [Finished::completed(&jobs[0]), Finished::failed_for_good(&jobs[1], b"broken")];
+    assert_eq!(bench.finish(ends.into()).await.closed.len(), 2);
+    let mut pruning = Stepwise::begin(&bench, prune()).await;
+    pruning.until("Exclude").await;
+    let rest: Vec<_> = pruning.ahead().map(|step| step.name()).collect();
+    assert_eq!(rest, ["Exclude", "CountClaims"], "nothing under the lock that grows with attempts");
+    pruning.until("Truncate").await;
+    assert!(matches!(pruning.finish().await.unwrap(), Ok(PruneOutcome::Pruned { .. })));
+    assert_eq!(bench.rows("lease_claim_batches").await, 0);
 }
 
 /// R026-11: claims and completions touch the receipts of the claim slots that they name and no others, and

@@ -225,7 +225,8 @@ async fn a_taken_key_at_the_destination_is_loud_and_loses_nothing() {
 /// that is closed, all go on.
 #[tokio::test]
 async fn a_receipt_closed_twice_closes_no_other_however_it_is_kept() {
-    // The receipt of the first of two jobs, once more: as a batch, singly, as a claim of a job's own.
+    // The receipt of the first of two jobs, once more: as a batch, singly, as a claim of a job's own; singly
+    // in two slots; singly, with one that the claim doesn't have.
     let twice = [
         "insert into S.lease_claim_closure_batches select * from S.lease_claim_closure_batches",
         "insert into S.lease_claim_closures (claim_slot, batch_id, receipt_id, ready_slot, ready_generation, closed_at)
@@ -237,6 +238,12 @@ async fn a_receipt_closed_twice_closes_no_other_however_it_is_kept() {
                 ready_generation, lane_id, lane_seq, claimed_at)
          select 0, 1, batch_id, lane_seqs[1], 1, 0, 1, lane_id, lane_seqs[1], claimed_at
            from S.lease_claim_batches where n = 2",
+        "with gone as (delete from S.lease_claim_closure_batches returning batch_id)
+         insert into S.lease_claim_closures (claim_slot, batch_id, receipt_id, ready_slot, ready_generation, closed_at)
+         select s.slot, batch_id, batch_id, 0, 1, now() from gone, (values (0), (1)) as s (slot)",
+        "with gone as (delete from S.lease_claim_closure_batches returning batch_id)
+         insert into S.lease_claim_closures (claim_slot, batch_id, receipt_id, ready_slot, ready_generation, closed_at)
+         select 0, batch_id, batch_id + s.place, 0, 1, now() from gone, (values (0), (2)) as s (place)",
     ];
     for again in twice {
         let bench = Bench::alone().await;

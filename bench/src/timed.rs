@@ -44,8 +44,7 @@ pub(crate) struct Watched<O> {
 
 /// Runs a machine. From the flush with `step` on, another session reads `table` again and again: it waits for
 /// as long as the table is held exclusively, which is less than until COMMIT is answered, since PostgreSQL
-/// removes files after it has released the locks. Its reads are
-/// among the transactions.
+/// removes files after it has released the locks. Its reads are among the transactions.
 pub(crate) async fn watched<M: Machine>(
     place: &Place,
     client: &Client,

@@ -23,6 +23,8 @@ pub enum Reply {
     RingObserved(RingView),
     /// `Some(witness)`: something stands in the way.
     Probed { held_by: Option<i64> },
+    /// How many claims there are, open or not.
+    ClaimsCounted { claims: i64 },
     /// The first reading of what prune will do.
     Surveyed(TerminalSurvey),
     /// Rows inserted into the destination; the sum of the deltas appended with them.

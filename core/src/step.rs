@@ -35,6 +35,10 @@ pub enum Step {
     Exclude { ring: Ring, slot: Slot, timeout_ms: u32 },
     /// Ask whether something stands in the way. `Probed`.
     Probe { gate: Gate },
+    /// Count the claims in the claim ring's slot. Until a prune they can only grow more, and what
+    /// closes a receipt stays: while their number is the same, a slot that was proved to hold nothing
+    /// open holds nothing open. `ClaimsCounted`.
+    CountClaims { slot: Slot },
     /// Count what prune would do to the queue slot's terminal rows: the first of the two readings
     /// that must agree before COMMIT. `Surveyed`.
     SurveyTerminal { slot: Slot, cutoff: Option<Cutoff> },
@@ -185,6 +189,7 @@ impl Step {
             Self::ExcludeWriters { .. } => "ExcludeWriters",
             Self::Exclude { .. } => "Exclude",
             Self::Probe { gate } => gate.step_name(),
+            Self::CountClaims { .. } => "CountClaims",
             Self::SurveyTerminal { .. } => "SurveyTerminal",
             Self::CarryForward { .. } => "CarryForward",
             Self::FoldRollup { .. } => "FoldRollup",
@@ -256,6 +261,7 @@ impl Step {
             | Self::ExcludeWriters { .. }
             | Self::Exclude { .. }
             | Self::Probe { .. }
+            | Self::CountClaims { .. }
             | Self::SurveyTerminal { .. }
             | Self::CarryForward { .. }
             | Self::FoldRollup { .. }
@@ -342,6 +348,7 @@ impl fmt::Display for Step {
                 )
             }
             Self::Probe { gate } => write!(f, "probe for {gate}"),
+            Self::CountClaims { slot } => write!(f, "count the claims in {slot}"),
             Self::SurveyTerminal { slot, cutoff } => {
                 write!(f, "survey the terminal rows of {slot}, {}", Floored(*cutoff))
             }

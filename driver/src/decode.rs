@@ -44,6 +44,7 @@ pub(crate) fn decode(step: &Step, answer: Answer) -> Result<Reply, Misshapen> {
         Step::Wake { .. } => Ok(Reply::Woken),
         Step::ObserveRing { ring } => cold::ring_observed(*ring, &rows(answer)?),
         Step::Probe { .. } => cold::probed(&rows(answer)?),
+        Step::CountClaims { .. } => cold::claims_counted(&rows(answer)?),
         Step::SurveyTerminal { .. } => cold::surveyed(&rows(answer)?),
         Step::CarryForward { .. } => cold::carried(&rows(answer)?),
         Step::FoldRollup { .. } => cold::folded(&rows(answer)?),

@@ -90,6 +90,8 @@ create table {schema}.ready_tombstones (
 ) partition by list (ready_slot);
 
 -- Which positions of a lane are spent: by a claim (its batch) or by a tombstone (no batch, n = 0).
+-- A claim also says up to where no position of the lane can ever hold an unclaimed row, in this slot or
+-- another: what others say of positions up to there need not be read.
 create table {schema}.ready_claim_attempt_batches (
   ready_slot       int not null,
   n                int not null check (n >= 0),
@@ -99,6 +101,7 @@ create table {schema}.ready_claim_attempt_batches (
   last_seq         bigint not null,
   batch_id         bigint,
   spent_at         timestamptz not null,
+  spent_to         bigint not null default 0,
   ranges           int8multirange not null,
   check ((n = 0) = (batch_id is null))
 ) partition by list (ready_slot);

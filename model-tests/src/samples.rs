@@ -35,6 +35,7 @@ const fn segment(slot: i32, generation: i64) -> Segment {
 fn rings() -> Vec<Step> {
     let cutoff = Some(Cutoff(at()));
     let mut steps = vec![
+        Step::CountClaims { slot: SLOT },
         Step::ExcludeWriters { slot: SLOT, timeout_ms: 50 },
         Step::SurveyTerminal { slot: SLOT, cutoff },
         Step::CarryForward { from: SLOT, to: segment(4, 9), cutoff: Cutoff(at()) },

@@ -165,6 +165,7 @@ impl World {
             Step::ExcludeWriters { slot, timeout_ms: _ } => self.exclude_writers(s, *slot),
             Step::Exclude { ring, slot, timeout_ms: _ } => self.exclude(s, *ring, *slot),
             Step::Probe { gate } => self.probe(s, *gate),
+            Step::CountClaims { slot } => self.count_claims(s, *slot),
             Step::SurveyTerminal { slot, cutoff } => self.survey(s, *slot, *cutoff),
             Step::CarryForward { from, to, cutoff } => self.carry(s, *from, *to, *cutoff),
             Step::FoldRollup { slot, cutoff } => self.fold_rollup(s, *slot, *cutoff),

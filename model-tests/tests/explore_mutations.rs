@@ -161,9 +161,18 @@ fn other_claims() -> Vec<Case> {
                 ],
                 ..Scene::default()
             },
-            breaks: promise::ORDER_PROMISE,
-            by_ledger: promise::ORDER_PROMISE,
+            // What it didn't see, its evidence says is spent.
+            breaks: invariant::NOTHING_PASSED_OVER,
+            by_ledger: promise::NOTHING_LOST,
             study_steps: Some(17),
+        },
+        Case {
+            id: "spent to",
+            wrong: "evidence says that all up to what is taken is spent",
+            scene: mutated(Mutation::SpentPastSettled, visibility(&[&[CLAIM, CLAIM]])),
+            breaks: invariant::NOTHING_PASSED_OVER,
+            by_ledger: promise::NOTHING_LOST,
+            study_steps: None,
         },
         Case {
             id: "unsettled",
@@ -173,7 +182,7 @@ fn other_claims() -> Vec<Case> {
                 twist: Twist::CoversUnsettled,
                 ..Scene::default()
             },
-            breaks: invariant::CONSERVATION,
+            breaks: invariant::NOTHING_PASSED_OVER,
             by_ledger: promise::NOTHING_LOST,
             study_steps: None,
         },

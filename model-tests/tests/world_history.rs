@@ -145,7 +145,7 @@ fn cancelling_spends_the_position_and_keeps_the_body() {
     assert_eq!(
         evidence,
         ["batch_id=null first_seq=1 lane_id=1 last_seq=1 n=0 ranges={[1,2)} ready_generation=1 \
-          ready_slot=0 spent_at=set"]
+          ready_slot=0 spent_at=set spent_to=0"]
     );
     assert_eq!(rows(&w, "ready_tombstones").len(), 1);
     let wide = r#"args={"to": "x"} attempt=0 attempted_at=null created_at=set finalized_at=set"#;

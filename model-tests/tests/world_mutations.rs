@@ -247,6 +247,7 @@ const CAUGHT: &[(Mutation, History, &[&str])] = &[
     (Mutation::NoSecondGate, commits_between_gates, &[invariant::CONSERVATION]),
     (Mutation::WritersNotExcluded, discards_while_pruned, &[invariant::CONSERVATION]),
     (Mutation::ClaimSkipsPruned, in_a_pruned_slot, &["LeftBehind"]),
+    (Mutation::SpentPastSettled, overtaken, &[invariant::NOTHING_PASSED_OVER]),
     (Mutation::FrontierForgotten, limited, &[invariant::NOTHING_PASSED_OVER]),
     (Mutation::WindowBeforeCommit, crashes_at_commit, &[invariant::NOTHING_PASSED_OVER]),
     (Mutation::CutoffFlipped, at_the_cutoff, &["InsideFloor"]),

@@ -29,15 +29,21 @@ bounds as materialized (
                  (select $4::bigint[]) as positions, (select $5::bigint[]) as xids) as w
    where not exists (select from ready_first)
 ),
+near as materialized (
+  select e.last_seq, e.spent_to, e.ranges
+    from {schema}.ready_claim_attempt_batches e
+   where e.lane_id = $1 and e.last_seq > (select low from bounds)
+  offset 0
+),
+-- Of what is spent up to there nothing else need be read.
+spent_floor as materialized (
+  select greatest((select low from bounds), (select max(n.spent_to) from near n)) as position
+),
 -- Through unnest, because range_agg takes multiranges only since PostgreSQL 15.
 spent as materialized (
   select null::int as ready_slot, null::bigint as lane_id,
-         coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select low from bounds) + 1)) as positions
-    from (select unnest(e.ranges) as range
-            from (select e.ranges
-                    from {schema}.ready_claim_attempt_batches e
-                   where e.lane_id = $1 and e.last_seq > (select low from bounds)
-                  offset 0) as e) as e
+         coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select position from spent_floor) + 1)) as positions
+    from (select unnest(n.ranges) as range from near n where n.last_seq > (select position from spent_floor)) as e
 ),
 {stretches},
 -- A row has its args unpacked here if that can't be much; the others are weighed first.
@@ -127,8 +133,9 @@ deadline as materialized (
 -- position stands for itself.
 evidence as (
   insert into {schema}.ready_claim_attempt_batches
-         (ready_slot, ready_generation, lane_id, first_seq, last_seq, n, batch_id, spent_at, ranges)
+         (ready_slot, ready_generation, lane_id, first_seq, last_seq, n, batch_id, spent_at, spent_to, ranges)
   select p.ready_slot, p.ready_generation, $1, f.first_seq, p.last_seq, p.n, p.batch_id, clock.instant,
+         case when c.bounded then least(c.last_seq, b.settled) else b.settled end,
          case when p.last_seq <= b.settled or p.last_seq - p.first_seq + 1 = p.n
               then int8multirange(int8range(f.first_seq, p.last_seq, '[]'))
               else (select range_agg(int8range(case when s.lane_seq <= b.settled then f.first_seq else s.lane_seq end,
@@ -137,6 +144,7 @@ evidence as (
     from parts p
    cross join clock
    cross join bounds b
+   cross join cut c
    cross join lateral (select case when p.first_seq <= b.settled then b.low + 1 else p.first_seq end) as f (first_seq)
 ),
 receipts as (

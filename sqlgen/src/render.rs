@@ -95,6 +95,7 @@ pub(crate) fn render(sql: &Cached, step: &Step) -> Statement {
         }
         Step::Exclude { ring, slot, timeout_ms } => rings::exclude(sql, *ring, *slot, *timeout_ms),
         Step::Probe { gate } => rings::probe(sql, *gate),
+        Step::CountClaims { slot } => rings::count_claims(sql, *slot),
         Step::SurveyTerminal { slot, cutoff } => rings::survey_terminal(sql, *slot, *cutoff),
         Step::CarryForward { from, to, cutoff } => rings::carry_forward(sql, *from, *to, *cutoff),
         Step::FoldRollup { slot, cutoff } => rings::fold_rollup(sql, *slot, *cutoff),

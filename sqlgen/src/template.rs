@@ -18,6 +18,7 @@ const LEAVES: &[(&str, &str)] = &[
     ("is_carried", include_str!("../sql/leaf/is_carried.sql")),
     ("counter_bucket", include_str!("../sql/leaf/counter_bucket.sql")),
     ("open_receipts", include_str!("../sql/leaf/open_receipts.sql")),
+    ("unproved", include_str!("../sql/leaf/unproved.sql")),
     ("batch_of_receipt", include_str!("../sql/leaf/batch_of_receipt.sql")),
     ("stretches", include_str!("../sql/leaf/stretches.sql")),
     ("clock", include_str!("../sql/leaf/clock.sql")),

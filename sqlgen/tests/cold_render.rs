@@ -46,6 +46,7 @@ fn prune_steps() -> Vec<Step> {
     ];
     let mut steps: Vec<_> = gates.into_iter().map(|gate| Step::Probe { gate }).collect();
     steps.extend([
+        Step::CountClaims { slot },
         Step::ExcludeWriters { slot, timeout_ms: 50 },
         Step::SurveyTerminal { slot, cutoff: Some(cutoff) },
         Step::CarryForward { from: slot, to: segment(4), cutoff },

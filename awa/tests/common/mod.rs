@@ -84,10 +84,13 @@ impl Bench {
         self.sql.batch_execute(&self.spelled(script)).await.unwrap();
     }
 
-    /// Enqueues `n` jobs of kind `k` on `q`, each with its number as args.
+    /// Enqueues `n` jobs of kind `k` on `q`, each with its number as args. Nothing of it is under way
+    /// when it returns, not even the wake.
     pub async fn enqueue(&self, n: usize) -> Vec<awa::JobId> {
         let jobs = (0..n).map(|i| job(i as i64)).collect();
-        self.client.enqueue_many(jobs).await.unwrap()
+        let ids = self.client.enqueue_many(jobs).await.unwrap();
+        self.client.wakes_sent().await;
+        ids
     }
 
     /// The lane of `q` with priority 2.

@@ -46,6 +46,8 @@ impl Observed {
         } else if let Step::Probe { gate } = step {
             let held = self.held.iter().find(|(held, _)| held == gate);
             Reply::Probed { held_by: held.map(|(_, witness)| *witness) }
+        } else if let Step::CountClaims { .. } = step {
+            Reply::ClaimsCounted { claims: 0 }
         } else if let Step::SurveyTerminal { .. } = step {
             Reply::Surveyed(*found)
         } else if let Step::CarryForward { .. } = step {

@@ -8,6 +8,11 @@
 //! costs in proportion to rows happens while readers and claims go on (law 14); with the exclusive
 //! lock held, nothing is left to do but TRUNCATE and COMMIT. COMMIT is withheld unless the survey,
 //! the rows that the carry inserted, the deltas appended with them and the fold's own scan agree.
+//!
+//! The claim ring's gate costs the more the more attempts were closed one by one. It is asked before
+//! the lock; under the lock it is enough that there are as many claims as before it was asked, since
+//! claims and closures only grow. Where a claim came meanwhile, of a transaction that had looked for
+//! the open slot before this one was sealed, the gate is asked again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -115,6 +120,10 @@ enum Stage {
     Surveying(Victim),
     Moving(Victim, Books),
     Excluding(Victim, Books),
+    /// The claim ring: its claims, counted before they were proved to be closed.
+    Counting(Victim),
+    Recounting(Victim, i64),
+    Regating(Victim),
     Truncating(Victim, Books),
     Over,
 }
@@ -123,10 +132,14 @@ impl Stage {
     const fn victim(self) -> Option<Victim> {
         match self {
             Self::Unstarted | Self::Observing | Self::Over => None,
-            Self::Gating(victim) | Self::Surveying(victim) => Some(victim),
-            Self::Moving(victim, _) | Self::Excluding(victim, _) | Self::Truncating(victim, _) => {
-                Some(victim)
-            }
+            Self::Gating(victim)
+            | Self::Surveying(victim)
+            | Self::Moving(victim, _)
+            | Self::Excluding(victim, _)
+            | Self::Counting(victim)
+            | Self::Recounting(victim, _)
+            | Self::Regating(victim)
+            | Self::Truncating(victim, _) => Some(victim),
         }
     }
 }
@@ -258,6 +271,13 @@ impl Prune {
                 let held = r.first_held(&self.gates(victim.segment.slot))?;
                 Ok(skipped(victim, held).unwrap_or_else(|| self.truncate(victim, books)))
             }
+            Stage::Counting(victim) => self.counted(victim, r),
+            Stage::Recounting(victim, claims) => self.recounted(victim, claims, r),
+            Stage::Regating(victim) => {
+                let held = r.first_held(&self.gates(victim.segment.slot))?;
+                let books = Books::default();
+                Ok(skipped(victim, held).unwrap_or_else(|| self.truncate(victim, books)))
+            }
             Stage::Truncating(victim, books) => {
                 r.truncated("Truncate")?;
                 r.marked("MarkPruned")?;
@@ -274,10 +294,44 @@ impl Prune {
 
     fn gate(&mut self, victim: Victim) -> PruneTurn {
         let slot = victim.segment.slot;
-        self.stage = Stage::Gating(victim);
         let mut steps = vec![Step::LockSlot { ring: self.ring, slot }];
+        self.stage = match self.ring {
+            Ring::Queue | Ring::Lease => Stage::Gating(victim),
+            Ring::Claim => {
+                steps.push(Step::CountClaims { slot });
+                Stage::Counting(victim)
+            }
+        };
         steps.extend(probes(&self.gates(slot)));
         Turn::Ask(steps)
+    }
+
+    fn counted(&mut self, victim: Victim, r: &mut Replies) -> Result<PruneTurn, Stop> {
+        let slot = victim.segment.slot;
+        r.locked("LockSlot")?;
+        let claims = r.claims_counted("CountClaims")?;
+        let held = r.first_held(&self.gates(slot))?;
+        counted("claims", claims)?;
+        if let Some(turn) = skipped(victim, held) {
+            return Ok(turn);
+        }
+        self.stage = Stage::Recounting(victim, claims);
+        let exclude = Step::Exclude { ring: self.ring, slot, timeout_ms: self.timeout_ms.get() };
+        Ok(Turn::Ask(vec![exclude, Step::CountClaims { slot }]))
+    }
+
+    fn recounted(
+        &mut self,
+        victim: Victim,
+        claims: i64,
+        r: &mut Replies,
+    ) -> Result<PruneTurn, Stop> {
+        r.locked("Exclude")?;
+        if r.claims_counted("CountClaims")? == claims {
+            return Ok(self.truncate(victim, Books::default()));
+        }
+        self.stage = Stage::Regating(victim);
+        Ok(Turn::Ask(probes(&self.gates(victim.segment.slot)).collect()))
     }
 
     /// Writers out, readers and claims in. A gate that passes now stays passed: no row can come, and

@@ -153,6 +153,7 @@ readers! {
     locked: Reply::Locked => (), ();
     ring_observed: Reply::RingObserved(view) => view, RingView;
     probed: Reply::Probed { held_by } => held_by, Option<i64>;
+    claims_counted: Reply::ClaimsCounted { claims } => claims, i64;
     surveyed: Reply::Surveyed(survey) => survey, TerminalSurvey;
     carried: Reply::Carried { rows, deltas } => (rows, deltas), (i64, i64);
     folded: Reply::Folded { other, failed } => (other, failed), (i64, i64);

@@ -272,15 +272,21 @@ fn a_ring_that_contradicts_itself_is_a_fault() {
 /// R032-15: the lease and the claim ring carry nothing; their gates are their own.
 #[test]
 fn lease_and_claim_slots_are_truncated_when_empty_of_life() {
-    for (which, gate, reason) in [
-        (Ring::Lease, "leases in slot 0", Gate::HeldLeases(Slot(0))),
-        (Ring::Claim, "open claims in slot 0", Gate::OpenClaims(Slot(0))),
+    let counted = Reply::ClaimsCounted { claims: 7 };
+    for (which, gate, before, after) in [
+        (Ring::Lease, Gate::HeldLeases(Slot(0)), vec![CLEAR], CLEAR),
+        (Ring::Claim, Gate::OpenClaims(Slot(0)), vec![counted.clone(), CLEAR], counted),
     ] {
+        let probe = format!("  probe for {gate}\n");
+        let count = "  count the claims in slot 0\n";
+        let (counted, again) =
+            if which == Ring::Claim { (count, count) } else { ("", probe.as_str()) };
         let machine = Prune::oldest(which, DAY);
+        let gates = before.len();
         let script = vec![
             vec![Reply::Locked, observed(ring(which, "s2 o3 p1"))],
-            vec![Reply::Locked, CLEAR],
-            vec![Reply::Locked, CLEAR],
+            [vec![Reply::Locked], before].concat(),
+            vec![Reply::Locked, after],
             vec![Reply::Truncated, Reply::Marked],
         ];
         assert_eq!(
@@ -292,10 +298,10 @@ turn 1, ask
   observe the {which} ring
 turn 2, ask
   lock slot 0 of the {which} ring
-  probe for {gate}
+{counted}{probe}\
 turn 3, ask
   keep everyone out of slot 0 of the {which} ring, waiting 50 ms at most
-  probe for {gate}
+{again}\
 turn 4, last, with COMMIT
   truncate slot 0 of the {which} ring
   mark slot 0 of the {which} ring pruned
@@ -306,14 +312,48 @@ commit: Ok(Pruned {{ slot: Slot(0), generation: Generation(2), carried_failed_ro
         );
         let blocked = Ok(PruneOutcome::Blocked { slot: Slot(0) });
         withstands(&machine, &script, |o| *o == blocked || o.is_err());
-        for turn in [1, 2] {
-            let mut script = script.clone();
-            script.truncate(turn + 1);
-            script[turn][1] = held(8);
-            let skipped = PruneOutcome::SkippedActive { slot: Slot(0), reason, witness: 8 };
-            assert_eq!(outcome(machine.clone(), script), Ok(skipped));
+        let skipped = Ok(PruneOutcome::SkippedActive { slot: Slot(0), reason: gate, witness: 8 });
+        let mut early = script[..2].to_vec();
+        early[1][gates] = held(8);
+        assert_eq!(outcome(machine.clone(), early), skipped);
+        if which == Ring::Lease {
+            let mut late = script[..3].to_vec();
+            late[2][1] = held(8);
+            assert_eq!(outcome(machine, late), skipped);
         }
     }
+}
+
+/// R032-14: where claims are not as many as before they were proved to be closed, the claim ring's gate
+/// is asked again, under the lock; never is a slot truncated for a proof that misses one.
+#[test]
+fn a_claim_that_comes_after_the_proof_is_proved_itself() {
+    let machine = Prune::oldest(Ring::Claim, DAY);
+    for found in [6, 8] {
+        let mut script = vec![
+            vec![Reply::Locked, observed(ring(Ring::Claim, "s2 o3 p1"))],
+            vec![Reply::Locked, Reply::ClaimsCounted { claims: 7 }, CLEAR],
+            vec![Reply::Locked, Reply::ClaimsCounted { claims: found }],
+            vec![held(8)],
+        ];
+        let reason = Gate::OpenClaims(Slot(0));
+        let skipped = PruneOutcome::SkippedActive { slot: Slot(0), reason, witness: 8 };
+        assert_eq!(outcome(machine.clone(), script.clone()), Ok(skipped));
+        script[3] = vec![CLEAR];
+        script.push(vec![Reply::Truncated, Reply::Marked]);
+        let text = plan(machine.clone(), script.clone());
+        let turns =
+            "turn 4, ask\n  probe for open claims in slot 0\nturn 5, last, with COMMIT\n  truncate";
+        assert!(text.contains(turns), "{text}");
+        let blocked = Ok(PruneOutcome::Blocked { slot: Slot(0) });
+        withstands(&machine, &script, |o| *o == blocked || o.is_err());
+    }
+    let negative = vec![
+        vec![Reply::Locked, observed(ring(Ring::Claim, "s2 o3 p1"))],
+        vec![Reply::Locked, Reply::ClaimsCounted { claims: -1 }, CLEAR],
+    ];
+    let fault = fault(machine, negative);
+    assert_eq!(fault, Fault::Negative { what: "claims", value: -1 });
 }
 
 /// Law 14: the bound on the wait is the caller's.

@@ -38,6 +38,10 @@ pub(super) fn probed(rows: &[Row]) -> Result<Reply, Misshapen> {
     Ok(Reply::Probed { held_by: only(rows)?.try_get("held_by")? })
 }
 
+pub(super) fn claims_counted(rows: &[Row]) -> Result<Reply, Misshapen> {
+    Ok(Reply::ClaimsCounted { claims: only(rows)?.try_get("claims")? })
+}
+
 pub(super) fn surveyed(rows: &[Row]) -> Result<Reply, Misshapen> {
     let row = only(rows)?;
     Ok(Reply::Surveyed(TerminalSurvey {

@@ -30,7 +30,8 @@ pub mod invariant {
     pub const PRUNED_IS_EMPTY_OF_LIVE: &str = "PrunedIsEmptyOfLive";
     /// Every job ever enqueued, and not deleted, is counted somewhere (H36).
     pub const CONSERVATION: &str = "Conservation";
-    /// Nothing at or below a window's low bound can be claimed: see [`super::World::check_window`].
+    /// Nothing at or below a window's low bound can be claimed (see [`super::World::check_window`]), nor
+    /// anything up to where evidence says that all is spent.
     pub const NOTHING_PASSED_OVER: &str = "NothingPassedOver";
 }
 
@@ -39,12 +40,13 @@ fn holds(holds: bool, name: &'static str, detail: impl FnOnce() -> String) -> Re
 }
 
 impl World {
-    /// Checks all invariants but [`invariant::NOTHING_PASSED_OVER`] over what is committed.
+    /// Checks all invariants over what is committed, but what a claimer remembers.
     ///
     /// # Errors
     /// The first that doesn't hold.
     pub fn check_invariants(&self) -> Result<(), Broken> {
         let view = self.committed();
+        self.check_spent(&view)?;
         self.check_bodies(&view)?;
         self.check_closures(&view)?;
         self.check_places(&view)?;
@@ -63,12 +65,29 @@ impl World {
     pub fn check_window(&self, lane: LaneId, window: &Window) -> Result<(), Broken> {
         let view = self.committed();
         let low = window.low(&view.snapshot);
-        let spent = self.spent(&view, lane);
+        let spent = self.covered(&view, lane);
         let mut rows = self.tables.ready.seen(&view).filter(|r| r.lane == lane && r.seq <= low);
         let passed = rows.find(|r| !spent.has(r.seq.0)).map(|r| r.seq);
         holds(passed.is_none(), invariant::NOTHING_PASSED_OVER, || {
             format!("{lane} {passed:?} is unclaimed, the window is {window}, its bound {low}")
         })
+    }
+
+    fn check_spent(&self, view: &View) -> Result<(), Broken> {
+        let mut bounds: BTreeMap<LaneId, LaneSeq> = BTreeMap::new();
+        for e in self.tables.evidence.seen(view) {
+            let bound = bounds.entry(e.lane).or_insert(e.spent_to);
+            *bound = e.spent_to.max(*bound);
+        }
+        for (lane, bound) in bounds {
+            let spent = self.covered(view, lane);
+            let mut rows = self.tables.ready.seen(view).filter(|r| r.lane == lane && r.seq <= bound);
+            let passed = rows.find(|r| !spent.has(r.seq.0)).map(|r| r.seq);
+            holds(passed.is_none(), invariant::NOTHING_PASSED_OVER, || {
+                format!("{lane} {passed:?} is unclaimed, evidence says that all up to {bound} is spent")
+            })?;
+        }
+        Ok(())
     }
 
     fn check_bodies(&self, view: &View) -> Result<(), Broken> {

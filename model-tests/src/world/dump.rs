@@ -149,6 +149,7 @@ impl World {
             let ranges: Vec<(i64, i64)> = e.ranges.iter().collect();
             row! { out, "ready_claim_attempt_batches", at(e.at, e.lane); n = e.n,
             batch_id = or_null(e.batch.map(|b| b.0)), ranges = e.ranges, spent_at = "set",
+            spent_to = e.spent_to.0,
             first_seq = or_null(ranges.first().map(|r| r.0)),
             last_seq = or_null(ranges.last().map(|r| r.1 - 1)) }
         }

@@ -99,6 +99,13 @@ impl World {
 
     /// The spent positions of a lane.
     pub(crate) fn spent(&self, view: &View, lane: LaneId) -> Ranges {
+        let evidence = || self.tables.evidence.seen(view).filter(|e| e.lane == lane);
+        let floor = evidence().map(|e| (1, e.spent_to.0.saturating_add(1)));
+        Ranges::of(floor.chain(evidence().flat_map(|e| e.ranges.iter())))
+    }
+
+    /// The same without trust in what evidence says of other evidence.
+    pub(crate) fn covered(&self, view: &View, lane: LaneId) -> Ranges {
         let evidence = self.tables.evidence.seen(view).filter(|e| e.lane == lane);
         Ranges::of(evidence.flat_map(|e| e.ranges.iter()))
     }

@@ -258,6 +258,12 @@ impl World {
             self.write(s, &[Rel::Claims], slot)?;
         }
         let (low, settled) = (window.low(&view.snapshot), window.settled(&view.snapshot));
+        let last = rows.last().map(|r| r.seq);
+        let spent_to = match (last.filter(|_| bounded), self.mutation) {
+            (_, Mutation::SpentPastSettled) => last.unwrap_or(settled),
+            (Some(last), _) => last.min(settled),
+            (None, _) => settled,
+        };
         let (claimed_at, deadline_at) = (self.now, deadline.map(|span| self.now.after(span)));
         let mut receipts = BTreeMap::new();
         for (at, group) in groups {
@@ -266,7 +272,8 @@ impl World {
             let batch = BatchId(self.last_batch);
             let jobs: Vec<Taken> = group.iter().map(taken).collect();
             let (n, ranges) = (jobs.len() as i32, covered(&group, low, settled));
-            self.tables.evidence.insert(by, Evidence { at, lane, n, batch: Some(batch), ranges });
+            let evidence = Evidence { at, lane, n, batch: Some(batch), ranges, spent_to };
+            self.tables.evidence.insert(by, evidence);
             let claim = Claim { slot, batch, ready: at, lane, claimed_at, deadline_at, jobs };
             for (place, job) in claim.jobs.iter().enumerate() {
                 receipts.insert(job.seq, claim.receipt(place));

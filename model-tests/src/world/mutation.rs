@@ -27,6 +27,9 @@ pub enum Mutation {
     ClaimSkipsPruned,
     /// WB2: a claim that a bound stopped says that it took everything.
     FrontierForgotten,
+    /// Evidence says that all up to the last job taken is spent, though who drew a position below may
+    /// still be at work.
+    SpentPastSettled,
     /// B5: a claimer remembers its claim before the COMMIT is confirmed. The caller then has to
     /// commit or crash the session of a [`super::super::drive::Driving`] that is done.
     WindowBeforeCommit,
@@ -48,7 +51,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Every mutation.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::XmaxAsWitness,
         Self::PositionAfterXid,
         Self::XidAfterPosition,
@@ -58,6 +61,7 @@ impl Mutation {
         Self::WritersNotExcluded,
         Self::ClaimSkipsPruned,
         Self::FrontierForgotten,
+        Self::SpentPastSettled,
         Self::WindowBeforeCommit,
         Self::LaneLockForgotten,
         Self::CutoffFlipped,

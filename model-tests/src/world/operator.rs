@@ -69,7 +69,8 @@ impl World {
         let (by, at, job) = (self.xid(s), row.at, row.job);
         self.tables.tombstones.insert(by, Tombstone { at, lane, seq, job });
         let ranges = Ranges::of([(seq.0, seq.0 + 1)]);
-        self.tables.evidence.insert(by, Evidence { at, lane, n: 0, batch: None, ranges });
+        let spent_to = LaneSeq(0);
+        self.tables.evidence.insert(by, Evidence { at, lane, n: 0, batch: None, ranges, spent_to });
         self.put_done(
             s,
             DoneRow {

@@ -174,6 +174,13 @@ impl World {
         Ok(Reply::Probed { held_by })
     }
 
+    pub(crate) fn count_claims(&mut self, s: SessionId, slot: Slot) -> Done<Reply> {
+        self.hold(s, &[Rel::Claims], slot, Mode::AccessShare)?;
+        let view = self.view(s);
+        let claims = self.tables.claims.seen(&view).filter(|c| c.slot == slot).count();
+        Ok(Reply::ClaimsCounted { claims: claims as i64 })
+    }
+
     /// A ready row of the slot, whatever its label says (law 6), that no evidence beside it covers.
     fn pending(&self, view: &View, slot: Slot) -> Option<i64> {
         let slots = self.tables.slots.seen(view);

@@ -31,7 +31,9 @@ row! {
         run_lease: RunLease, body: Arc<Body> }
     /// A spent position without an attempt, or a compact success that is hidden.
     Tombstone { at: Segment, lane: LaneId, seq: LaneSeq, job: JobId }
-    Evidence { at: Segment, lane: LaneId, n: i32, batch: Option<BatchId>, ranges: Ranges }
+    /// `spent_to`: no position of the lane up to there can ever hold an unclaimed row.
+    Evidence { at: Segment, lane: LaneId, n: i32, batch: Option<BatchId>, ranges: Ranges,
+        spent_to: LaneSeq }
     /// Narrow without `body`; then `payload` says where it differs from the ready row's.
     Done { at: Segment, lane: LaneId, seq: LaneSeq, job: JobId, state: JobState, attempt: Attempt,
         run_lease: RunLease, attempted_at: Option<Instant>, finalized_at: Instant, kind: String,

@@ -76,6 +76,10 @@ pub(super) fn probe(sql: &Cached, gate: Gate) -> Statement {
     }
 }
 
+pub(super) fn count_claims(sql: &Cached, slot: Slot) -> Statement {
+    sql.bind_slot(sql!("CountClaims"), slot, Params::new())
+}
+
 pub(super) fn survey_terminal(sql: &Cached, slot: Slot, cutoff: Option<Cutoff>) -> Statement {
     sql.bind_slot(sql!("SurveyTerminal"), slot, vec![instant_of(cutoff)])
 }
