@@ -190,9 +190,10 @@ async fn an_open_producer_costs_claims_nothing() {
         let (jobs, next) = bench.claim_from(window, 50).await;
         window = next;
         assert_eq!(jobs.len(), 50);
-        // Positions ascend by 50 a round; the open producer's is the first of all.
+        // Positions ascend by 50 a round; the open producer's is the first of all. What the last claim saw
+        // may be of no use yet where anyone on the server was given an id just before it.
         let low = window.low(window.seen.as_ref().unwrap()).0;
-        assert!(low > 50 * (n - 1), "round {n}: looks back to {low}");
+        assert!(low > 50 * (n - 3), "round {n}: looks back to {low}");
         assert!(window.samples.len() <= awa::core::limits::SAMPLES_KEPT_MAX);
     }
     producing.commit().await.unwrap();
