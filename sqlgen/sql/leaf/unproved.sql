@@ -32,7 +32,7 @@ claims (batch_id, receipts) as materialized (
     from divided p
     left join merged m on m.batch_id = p.batch_id
     left join added a on a.batch_id = p.batch_id
-   where not coalesce(a.in_one_slot, true)
+   where not coalesce(a.span <@ p.receipts and a.in_one_slot, true)
       or upper(p.receipts) - lower(p.receipts)
          <> coalesce(a.n, 0) + (select coalesce(sum(upper(r) - lower(r)), 0)
                                   from unnest(m.receipts * int8multirange(p.receipts)) as r)
