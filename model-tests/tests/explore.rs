@@ -364,6 +364,27 @@ fn the_claim_ring_turns() {
     exhausts("the claim ring", &scene);
 }
 
+/// H23: a claim that looked for the open slot before it was sealed commits at any moment of its prune.
+#[test]
+fn a_claim_is_late_for_its_slot() {
+    let scene = Scene {
+        actors: vec![
+            vec![CLAIM],
+            vec![COMPLETE],
+            vec![Task::Rotate(Ring::Claim), Task::Prune(Ring::Claim)],
+            vec![ENQUEUE],
+        ],
+        crashes: 1,
+        slots: (2, 2),
+        floor: Floor::new(HOUR),
+        books: true,
+        prologue: vec![Opening::Tasks(3, 1)],
+        witnesses: vec![sometimes::CLAIMS_PRUNED, sometimes::PRUNE_REFUSED, sometimes::COMPLETED],
+        ..Scene::default()
+    };
+    exhausts("a late claim", &scene);
+}
+
 const LARGE: &str = "large";
 
 /// As large as the largest scopes of the study of positions.
