@@ -3,7 +3,9 @@
 use alloc::string::String;
 
 use crate::fault::{Field, UserError};
-use crate::ids::{Attempt, BatchId, JobId, LaneId, LaneSeq, Place, Priority, ReceiptId, RunLease, Shard};
+use crate::ids::{
+    Attempt, BatchId, JobId, LaneId, LaneSeq, Place, Priority, ReceiptId, RunLease, Shard,
+};
 use crate::json;
 use crate::limits;
 use crate::names::{Kind, QueueName};

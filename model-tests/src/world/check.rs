@@ -81,10 +81,13 @@ impl World {
         }
         for (lane, bound) in bounds {
             let spent = self.covered(view, lane);
-            let mut rows = self.tables.ready.seen(view).filter(|r| r.lane == lane && r.seq <= bound);
+            let mut rows =
+                self.tables.ready.seen(view).filter(|r| r.lane == lane && r.seq <= bound);
             let passed = rows.find(|r| !spent.has(r.seq.0)).map(|r| r.seq);
             holds(passed.is_none(), invariant::NOTHING_PASSED_OVER, || {
-                format!("{lane} {passed:?} is unclaimed, evidence says that all up to {bound} is spent")
+                format!(
+                    "{lane} {passed:?} is unclaimed, evidence says that all up to {bound} is spent"
+                )
             })?;
         }
         Ok(())
