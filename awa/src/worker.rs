@@ -29,6 +29,9 @@ use crate::maintenance::{Maintenance, MaintenanceService};
 /// jobs back no later.
 const DEADLINE_DEFAULT: Duration = Duration::from_secs(15 * 60);
 
+/// Ends that the server does not take are given up so long after the last that it took.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A worker to be started: which queues, how many jobs at a time, which handlers.
 pub struct Worker {
     client: Client,
@@ -54,6 +57,14 @@ pub struct WorkerStats {
     pub stale: u64,
     /// Attempts whose end the server would not store.
     pub rejected: u64,
+}
+
+impl WorkerStats {
+    /// Attempts that were claimed and of which nothing is known to be stored.
+    fn unstored(&self) -> u64 {
+        let known = self.completed + self.failed + self.handed_back + self.stale + self.rejected;
+        self.claimed.saturating_sub(known)
+    }
 }
 
 impl Worker {
@@ -217,24 +228,52 @@ impl Working {
     /// attempts. Its run lease still counts every claim. A worker that dies instead is noticed by the
     /// attempt's deadline, and that attempt counts as a failed one.
     ///
+    /// Ends that the server does not take are tried for ten seconds after the last that it took; then they
+    /// are given up, and their jobs are tried again when their deadlines have passed.
+    ///
     /// # Errors
-    /// A task of the worker's panicked.
+    /// Ends were given up, or a task of the worker's panicked.
     pub async fn shutdown(mut self, grace: Duration) -> Result<WorkerStats, ShutdownError> {
         let deadline = tokio::time::Instant::now() + grace;
         // The claimer is there to hear it until it has ended.
         let _ = self.drain.send(Some(deadline));
-        let claimer = (&mut self.claimer).await;
-        // The last sender of finished attempts went with the claimer and its handlers.
-        let flusher = (&mut self.flusher).await;
+        let ended = self.ended(deadline).await;
         self.listener.abort();
+        // Where the server takes no ends, it need not be asked for more.
+        ended?;
         if self.stats.borrow().handed_back > 0 {
             self.wake_others().await;
         }
         if let Some(maintenance) = self.maintenance.take() {
             maintenance.shutdown().await;
         }
-        claimer.and(flusher).map_err(|error| ShutdownError { error })?;
         Ok(*self.stats.borrow())
+    }
+
+    /// Waits for the claimer with its handlers, and for the flusher, while ends are taken.
+    async fn ended(&mut self, deadline: tokio::time::Instant) -> Result<(), ShutdownError> {
+        let mut progress = self.stats.subscribe();
+        let mut give_up_at = deadline + STORE_PATIENCE;
+        let both = async {
+            let claimer = (&mut self.claimer).await;
+            // The last sender of finished attempts went with the claimer and its handlers.
+            claimer.and((&mut self.flusher).await)
+        };
+        tokio::pin!(both);
+        loop {
+            tokio::select! {
+                ended = &mut both => {
+                    return ended.map_err(|error| ShutdownError(Cause::Panicked(error)));
+                }
+                // The sender is this worker's own, so that it is a change.
+                _ = progress.changed() => {
+                    give_up_at = give_up_at.max(tokio::time::Instant::now() + STORE_PATIENCE);
+                }
+                () = tokio::time::sleep_until(give_up_at) => break,
+            }
+        }
+        // What is dropped with the worker stops where it is.
+        Err(ShutdownError(Cause::GivenUp { unstored: self.stats.borrow().unstored() }))
     }
 
     /// A wake that is lost costs the others a poll interval.
@@ -255,20 +294,46 @@ impl Drop for Working {
     }
 }
 
-/// A task of the worker's ended otherwise than it should.
+/// A worker that did not end as it should.
 #[derive(Debug)]
-pub struct ShutdownError {
-    error: tokio::task::JoinError,
+pub struct ShutdownError(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    Panicked(tokio::task::JoinError),
+    GivenUp { unstored: u64 },
+}
+
+impl ShutdownError {
+    /// Attempts whose ends the server did not take before they were given up: their jobs are tried again
+    /// when their deadlines have passed. `None` where a task panicked instead.
+    #[must_use]
+    pub fn unstored(&self) -> Option<u64> {
+        match &self.0 {
+            Cause::Panicked(_) => None,
+            Cause::GivenUp { unstored } => Some(*unstored),
+        }
+    }
 }
 
 impl std::fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a task of the worker ended early: {}", self.error)
+        match &self.0 {
+            Cause::Panicked(error) => write!(f, "a task of the worker ended early: {error}"),
+            Cause::GivenUp { unstored } => write!(
+                f,
+                "the server did not take how attempts ended: {unstored} are given up, and their jobs are \
+                 tried again when their deadlines have passed"
+            ),
+        }
     }
 }
 
 impl std::error::Error for ShutdownError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+        match &self.0 {
+            Cause::Panicked(error) => Some(error),
+            Cause::GivenUp { .. } => None,
+        }
     }
 }

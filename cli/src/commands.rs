@@ -41,8 +41,8 @@ impl Place {
         Ok(Client::connect(&self.url()?, &self.schema).await?)
     }
 
-    fn say(&self, text: &str, value: &impl Serialize) {
-        say(self.json, text, value);
+    fn say(&self, text: &str, value: &impl Serialize) -> Result<(), Failed> {
+        say(self.json, text, value)
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn run(options: Options) -> Done {
         Command::Migrate { sql: true } => {
             let schema = awa::core::SchemaName::new(&place.schema)?;
             let script = awa::migration_script(&schema);
-            place.say(&script, &json!({ "sql": script }));
+            place.say(&script, &json!({ "sql": script }))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Migrate { sql: false } => migrate(&place).await,
@@ -67,7 +67,7 @@ pub(crate) async fn run(options: Options) -> Done {
             place.say(
                 &format!("Queue {queue} is declared with at least {}.", counted(shards, "shard")),
                 &json!({ "queue": queue, "shards": shards }),
-            );
+            )?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Enqueue { file, queue } => enqueue::enqueue(&place, &file, &queue).await,
@@ -86,14 +86,14 @@ pub(crate) async fn run(options: Options) -> Done {
         Command::RebuildCounts => {
             let rows = place.client().await?.rebuild_counts().await?.rows;
             let text = format!("Counted {} of history anew.", counted(rows, "row"));
-            place.say(&text, &json!({ "rows": rows }));
+            place.say(&text, &json!({ "rows": rows }))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Explain { what: Explain::Prune(options) } => {
             let client = place.client().await?;
             let (ring, slot, floor) = aim(&options);
             let plan = client.explain_prune(ring, slot, floor).await?;
-            place.say(&plan, &json!({ "plan": plan }));
+            place.say(&plan, &json!({ "plan": plan }))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -108,7 +108,7 @@ async fn migrate(place: &Place) -> Done {
             format!("Applied {} to schema {}.", versions.join(", "), place.schema)
         }
     };
-    place.say(&text, &json!({ "from": done.from, "to": done.to, "applied": done.applied }));
+    place.say(&text, &json!({ "from": done.from, "to": done.to, "applied": done.applied }))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -127,7 +127,7 @@ async fn counts(place: &Place, queues: &[String]) -> Done {
         table.extend(shown.map(|(name, n)| format!("  {name:<17} {n:>12}")));
         table.push(format!("  {:<17} {:>12}", "total", counts.total()));
     }
-    place.say(&table.join("\n"), &Value::Object(all));
+    place.say(&table.join("\n"), &Value::Object(all))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -145,14 +145,14 @@ async fn list(place: &Place, list: List) -> Done {
     if rows.is_empty() {
         text.push(format!("No {} job matches.", list.state));
     }
-    place.say(&text.join("\n"), &rows.iter().map(JobView::head).collect::<Vec<_>>());
+    place.say(&text.join("\n"), &rows.iter().map(JobView::head).collect::<Vec<_>>())?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn show(place: &Place, job: JobId) -> Done {
     match place.client().await?.load(job).await? {
         Some(row) => {
-            place.say(&job_text(&row, Style::of_stdout()), &JobView::whole(&row)?);
+            place.say(&job_text(&row, Style::of_stdout()), &JobView::whole(&row)?)?;
             Ok(ExitCode::SUCCESS)
         }
         None => not_found(place, job),
@@ -160,7 +160,7 @@ async fn show(place: &Place, job: JobId) -> Done {
 }
 
 fn not_found(place: &Place, job: JobId) -> Done {
-    place.say(&format!("No retained {job}."), &json!({ "job": job.0, "found": false }));
+    place.say(&format!("No retained {job}."), &json!({ "job": job.0, "found": false }))?;
     Ok(ExitCode::from(NOT_FOUND))
 }
 
@@ -173,7 +173,7 @@ async fn cancel(place: &Place, job: JobId) -> Done {
         CancelOutcome::AlreadyEnded(state) => (format!("{job} is {state} already."), NOT_ALLOWED),
         CancelOutcome::KeptMoving => (format!("{job} keeps moving; try again."), NOT_ALLOWED),
     };
-    place.say(&text, &json!({ "job": job.0, "cancelled": code == 0 }));
+    place.say(&text, &json!({ "job": job.0, "cancelled": code == 0 }))?;
     Ok(ExitCode::from(code))
 }
 
@@ -197,7 +197,7 @@ async fn retry_failed(place: &Place, which: &Which) -> Done {
     let retried = done.retried.len() as i64;
     let said = RetryFailed::new(retried, done.matched, done.pruned_failed_count);
     let said = said.map_err(|fault| Failed::other("retry", fault))?;
-    place.say(&said.sentences(), &said.to_json());
+    place.say(&said.sentences(), &said.to_json())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -212,7 +212,7 @@ async fn retry(place: &Place, job: JobId) -> Done {
     } else {
         left_alone(&client, job, "retried").await?
     };
-    place.say(&text, &said.to_json());
+    place.say(&text, &said.to_json())?;
     Ok(ExitCode::from(code))
 }
 
@@ -243,7 +243,7 @@ async fn discard_failed(place: &Place, which: &Which) -> Done {
             (format!("Discarded {} of the {matched} that matched.", thousands(discarded)), 0)
         }
     };
-    place.say(&text, &json!({ "discarded": discarded, "matched": matched }));
+    place.say(&text, &json!({ "discarded": discarded, "matched": matched }))?;
     Ok(ExitCode::from(code))
 }
 
@@ -265,7 +265,7 @@ async fn rotate(place: &Place, ring: Ring) -> Done {
             NOT_ALLOWED,
         ),
     };
-    place.say(&text, &value);
+    place.say(&text, &value)?;
     Ok(ExitCode::from(code))
 }
 
@@ -293,6 +293,6 @@ async fn prune(place: &Place, options: &Prune) -> Done {
         | PruneOutcome::SkippedActive { .. } => NOT_ALLOWED,
         PruneOutcome::Faulty { .. } => 1,
     };
-    place.say(&outcome.to_string(), &value);
+    place.say(&outcome.to_string(), &value)?;
     Ok(ExitCode::from(code))
 }

@@ -64,22 +64,30 @@ impl From<awa_devpg::DevPgError> for Failed {
 }
 
 /// Says `text`, or `value` where JSON is wanted.
-pub(crate) fn say(as_json: bool, text: &str, value: &impl Serialize) {
+///
+/// # Errors
+/// It can't be written; but a reader that has seen enough may close the pipe.
+pub(crate) fn say(as_json: bool, text: &str, value: &impl Serialize) -> Result<(), Failed> {
     let said = if as_json {
         match serde_json::to_string(value) {
-            Ok(json) => writeln!(std::io::stdout(), "{json}"),
+            Ok(json) => write_line(&json),
             Err(error) => Err(error.into()),
         }
     } else if text.is_empty() {
         Ok(())
     } else {
-        writeln!(std::io::stdout(), "{}", text.trim_end())
+        write_line(text.trim_end())
     };
-    // A reader that has seen enough closes the pipe; anything else is worth a word.
-    if let Err(error) = said
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        eprintln!("awa: could not write the answer: {error}");
+    said.map_err(|error| Failed::other("write the answer", error))
+}
+
+/// Writes a line to standard output. A reader that has seen enough and closed the pipe is no error.
+pub(crate) fn write_line(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    let written = writeln!(out, "{text}").and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 
@@ -213,7 +221,7 @@ pub(crate) fn instant(at: Instant) -> String {
 
 /// Warnings go to standard error; `AWA_LOG=debug` says more.
 pub(crate) fn start_log() {
-    let mut level = tracing_subscriber::filter::LevelFilter::ERROR;
+    let mut level = tracing_subscriber::filter::LevelFilter::WARN;
     if let Ok(word) = std::env::var("AWA_LOG") {
         match word.parse() {
             Ok(wanted) => level = wanted,

@@ -42,7 +42,7 @@ pub(super) async fn enqueue(place: &Place, file: &Path, queue: &str) -> Done {
     };
     let ids: Vec<_> = ids.into_iter().map(|id| id.0).collect();
     let text = format!("Enqueued {}.", counted(count as i64, "job"));
-    place.say(&text, &json!({ "enqueued": count, "jobs": ids }));
+    place.say(&text, &json!({ "enqueued": count, "jobs": ids }))?;
     Ok(ExitCode::SUCCESS)
 }
 

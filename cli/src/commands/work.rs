@@ -60,7 +60,7 @@ pub(super) async fn work(place: &Place, options: Work) -> Done {
         wake(&client, &queues).await;
     }
     let summary = shift.tally.summary(stats);
-    place.say(&summary.sentences(), &summary.to_json());
+    place.say(&summary.sentences(), &summary.to_json())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -19,7 +19,7 @@ use super::scene::{QUEUES, Scene};
 use super::shipped::{Expected, JOBS};
 use crate::draw::thousands;
 use crate::ndjson::read_jobs;
-use crate::output::Failed;
+use crate::output::{self, Failed};
 use crate::wording::{RetryFailed, counted};
 
 /// The jobs come in two shifts, so that failures have two ages.
@@ -48,7 +48,9 @@ pub(crate) async fn play(
     let failed = scene.failed_expectations().to_vec();
     if let Ok(story) = &played {
         if as_json {
-            println!("{}", json!({ "held": held, "failed": failed, "story": story }));
+            let story = json!({ "held": held, "failed": failed, "story": story });
+            output::write_line(&story.to_string())
+                .map_err(|error| Failed::other("write the answer", error))?;
         } else if failed.is_empty() {
             scene.tell(&format!("All {held} expectations held. Nothing was lost unsaid."));
         }

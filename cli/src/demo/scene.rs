@@ -8,7 +8,7 @@ use awa_devpg::{Options, Server};
 
 use super::run::{Run, drop_leftovers};
 use crate::draw::{self, Style};
-use crate::output::Failed;
+use crate::output::{self, Failed};
 
 /// The queues that the shipped jobs name.
 pub(super) const QUEUES: [&str; 3] = ["mail", "reports", "ingest"];
@@ -88,14 +88,21 @@ impl Scene {
     /// One line of the timeline.
     pub(super) fn tell(&self, sentence: &str) {
         if !self.quiet {
-            println!("{}", draw::moment(self.started.elapsed(), sentence, self.style));
+            self.write(&draw::moment(self.started.elapsed(), sentence, self.style));
+        }
+    }
+
+    /// The demo goes on to its end whether or not anyone can read it: its exit code says what it found.
+    fn write(&self, text: &str) {
+        if let Err(error) = output::write_line(text) {
+            eprintln!("awa: {error}");
         }
     }
 
     /// A drawing below the line before it.
     pub(super) fn show(&self, drawing: &str) {
         if !self.quiet {
-            println!("\n{drawing}\n");
+            self.write(&format!("\n{drawing}\n"));
         }
     }
 

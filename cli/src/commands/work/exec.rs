@@ -1,5 +1,6 @@
 //! One job handed to a command.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -11,8 +12,12 @@ use tokio::process::{ChildStderr, ChildStdin, Command};
 const TRY_AGAIN: i32 = 75;
 /// What a shell ends with when it could not run a command: it may not, or there is none.
 const NOT_RUN: [i32; 2] = [126, 127];
-/// Kept of what a command writes to standard error: its end says why it failed.
-const STDERR_BYTES_MAX: usize = 64 << 10;
+/// Kept of what a command writes to standard error: its end says why it failed. Less than is kept of an
+/// attempt's error, whose end is what is cut.
+const STDERR_BYTES_MAX: usize = awa::limits::ERROR_BYTES_MAX * 3 / 4;
+/// Hang-up, interrupt and terminate: somebody ended the command, so that it says nothing of the job. A
+/// command that has only begun may still be in the worker's group when that is interrupted.
+const ENDED_BY_SOMEBODY: [i32; 3] = [1, 2, 15];
 
 /// What the command wrote before it ended is read by then.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -72,14 +77,19 @@ pub(super) async fn run(exec: &str, attempt: &Attempt) -> Verdict {
 }
 
 fn verdict(status: ExitStatus, said: &[u8]) -> Verdict {
-    let end = &said[said.len().saturating_sub(STDERR_BYTES_MAX)..];
-    let said = String::from_utf8_lossy(end);
-    let ended = || format!("the command ended with {status}: {}", said.trim_end());
+    let said = String::from_utf8_lossy(said);
+    let said = said.trim_end();
+    let end = said.len().saturating_sub(STDERR_BYTES_MAX)..=said.len();
+    let said = &said[end.clone().find(|at| said.is_char_boundary(*at)).unwrap_or(*end.start())..];
+    let ended = || format!("the command ended with {status}: {said}");
     match status.code() {
         Some(0) => Verdict::Completed,
         Some(TRY_AGAIN) => Verdict::TryAgain(ended()),
         Some(code) if NOT_RUN.contains(&code) => {
-            Verdict::NotRun(format!("the command could not be run ({status}): {}", said.trim_end()))
+            Verdict::NotRun(format!("the command could not be run ({status}): {said}"))
+        }
+        None if status.signal().is_some_and(|signal| ENDED_BY_SOMEBODY.contains(&signal)) => {
+            Verdict::TryAgain(ended())
         }
         Some(_) | None => Verdict::Failed(ended()),
     }
@@ -125,8 +135,6 @@ impl Drop for Group {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
     use super::*;
 
     fn of(code: i32, said: &str) -> Verdict {
@@ -149,5 +157,19 @@ mod tests {
         }
         let killed = verdict(ExitStatus::from_raw(9), b"");
         assert!(matches!(&killed, Verdict::Failed(why) if why.contains("signal: 9")), "{killed:?}");
+        for signal in [1, 2, 15] {
+            let ended = verdict(ExitStatus::from_raw(signal), b"");
+            assert!(matches!(ended, Verdict::TryAgain(_)), "{ended:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_what_it_said_is_what_is_kept() {
+        let Verdict::Failed(why) = of(1, &format!("{}\u{e9}REASON\n", "\u{e9}".repeat(20_000)))
+        else {
+            panic!("it failed");
+        };
+        assert!(why.ends_with("REASON"), "{why}");
+        assert!(why.len() < awa::limits::ERROR_BYTES_MAX, "{}", why.len());
     }
 }
