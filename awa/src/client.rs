@@ -1,6 +1,5 @@
 //! What a service holds to enqueue, look and operate.
 
-mod connect;
 mod enqueue;
 mod installation;
 mod operate;
@@ -13,10 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use awa_driver::core::machine::declare::{DeclareQueue, FindLanes};
 use awa_driver::core::{Lane, Machine, QueueName, Refusal, SchemaName, UserError};
 use awa_driver::tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use awa_driver::tokio_postgres::{Config, NoTls, Socket};
+use awa_driver::tokio_postgres::{Config, Socket};
 use awa_driver::{Connector, Embedded, Error, Sessions, Sql, Statements};
-pub use connect::connect;
-pub use installation::{Hold, drop_installation, hold, installations, migrate};
+pub use installation::{Hold, connect, drop_installation, hold, installations, migrate};
 
 /// How often an operation that PostgreSQL undid to resolve a conflict is tried.
 const TRIES: usize = 5;
@@ -61,7 +59,7 @@ impl Client {
     /// The server can't be reached ([`Error::is_connection`]; the error names it); the schema holds no
     /// installation of this build's version.
     pub async fn connect(url: &str, schema: &str) -> Result<Self, Error> {
-        Self::start(connect::config(url)?, NoTls, schema, ClientOptions::default()).await
+        Self::start(Connector::without_tls(url)?, schema, ClientOptions::default()).await
     }
 
     /// The same with TLS and options of one's own.
@@ -80,25 +78,17 @@ impl Client {
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        Self::start(connect::limited(config), tls, schema, options).await
+        Self::start(Connector::new(config, tls), schema, options).await
     }
 
-    async fn start<T>(
-        config: Config,
-        tls: T,
+    async fn start(
+        connector: Connector,
         schema: &str,
         options: ClientOptions,
-    ) -> Result<Self, Error>
-    where
-        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
-        T::Stream: Send + 'static,
-        T::TlsConnect: Send,
-        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
-    {
+    ) -> Result<Self, Error> {
         let schema = SchemaName::new(schema)?;
-        let mut first = connect::reach(&config, tls.clone()).await?;
+        let mut first = connector.connect().await?;
         awa_driver::check(&mut first, &schema).await?;
-        let connector = Connector::new(config, tls);
         let sql = Sql::new(schema);
         let statements =
             if options.behind_pooler { Statements::Unnamed } else { Statements::Named };

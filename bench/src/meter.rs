@@ -179,7 +179,7 @@ fn server_cpu(postmaster: u32) -> Result<Duration> {
 }
 
 /// Time that a single-threaded process ran, to the nanosecond.
-fn on_cpu(pid: u32) -> Option<Duration> {
+pub(crate) fn on_cpu(pid: u32) -> Option<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
@@ -204,7 +204,7 @@ fn ticks(fields: &[String], places: [usize; 2]) -> Result<Duration> {
 }
 
 /// Time of children that have ended.
-fn ended(pid: u32) -> Result<Duration> {
+pub(crate) fn ended(pid: u32) -> Result<Duration> {
     ticks(&stat(&pid.to_string()).context("the postmaster is gone")?, [13, 14])
 }
 

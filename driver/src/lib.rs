@@ -1,6 +1,7 @@
 //! Drives the machines of `awa-core` over tokio-postgres: sends steps, decodes replies, and decides
 //! nothing. Another driver is anything else that turns a step into a reply.
 
+mod connect;
 mod decode;
 mod error;
 mod flush;

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification, Socket};
 
+use crate::connect::{limited, reach};
 use crate::error::Error;
 use crate::session::{Session, Statements};
 
@@ -22,7 +23,8 @@ type Listeners = Option<mpsc::UnboundedSender<Notification>>;
 pub struct Connector(Arc<dyn Fn(Listeners) -> Connecting + Send + Sync>);
 
 impl Connector {
-    /// Connects as `config` says, over `tls`. Each connection is driven by a task of its own, which
+    /// Connects as `config` says, over `tls`; where it sets no `connect_timeout`, reaching an address may
+    /// take 10 s. Each connection is driven by a task of its own, which
     /// ends with the client.
     pub fn new<T>(config: Config, tls: T) -> Self
     where
@@ -31,13 +33,11 @@ impl Connector {
         T::TlsConnect: Send,
         <T::TlsConnect as tokio_postgres::tls::TlsConnect<Socket>>::Future: Send,
     {
-        let config = Arc::new(config);
+        let config = Arc::new(limited(config));
         Self(Arc::new(move |listeners| {
             let (config, tls) = (Arc::clone(&config), tls.clone());
             Box::pin(async move {
-                let connected = config.connect(tls).await;
-                let (client, mut connection) =
-                    connected.map_err(|e| Error::postgres("connect", e))?;
+                let (client, mut connection) = reach(&config, tls).await?;
                 tokio::spawn(async move {
                     loop {
                         match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
@@ -77,7 +77,7 @@ impl Connector {
     /// A new connection.
     ///
     /// # Errors
-    /// The server can't be reached or refuses.
+    /// The server can't be reached ([`Error::is_connection`]; the error names it) or refuses.
     pub async fn connect(&self) -> Result<Client, Error> {
         (self.0)(None).await
     }

@@ -39,12 +39,6 @@ closures as (
   select c.claim_slot, c.batch_id, c.receipt_id, c.ready_slot, c.ready_generation, statement_timestamp()
     from closing c
 ),
-released as (
-  delete from {schema}.leases l
-   using closing c, held h
-   where (select exists (select from held))
-     and h.job_id = c.job_id and h.run_lease = c.run_lease
-     and l.lease_slot = h.lease_slot and l.job_id = h.job_id and l.run_lease = h.run_lease
-),
+{released},
 {forgotten}
 select array_agg(receipt_id) as closed from closing

@@ -28,6 +28,7 @@ const LEAVES: &[(&str, &str)] = &[
     ("named_claims", include_str!("../sql/leaf/named_claims.sql")),
     ("proved", include_str!("../sql/leaf/proved.sql")),
     ("held", include_str!("../sql/leaf/held.sql")),
+    ("released", include_str!("../sql/leaf/released.sql")),
     ("forgotten", include_str!("../sql/leaf/forgotten.sql")),
 ];
 

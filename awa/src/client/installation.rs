@@ -1,11 +1,19 @@
-//! Installations as a whole: made, found, held, dropped.
+//! Installations as a whole: made, found, held, dropped; and a connection of one's own to them.
 
 use awa_driver::core::SchemaName;
 use awa_driver::leadership::Leadership;
-use awa_driver::tokio_postgres::NoTls;
+use awa_driver::tokio_postgres;
 use awa_driver::{Connector, Error, Migrated, Sql};
 
-use super::connect::{config, connect};
+/// A connection of one's own, for transactions that [`crate::Client::enqueue_in`] is to be a part of: made as
+/// [`crate::Client::connect`] makes its own, without TLS, and driven by a task that ends with it.
+///
+/// # Errors
+/// The text is no connection string; the server can't be reached or refuses. The error names the
+/// server.
+pub async fn connect(url: &str) -> Result<tokio_postgres::Client, Error> {
+    Connector::without_tls(url)?.connect().await
+}
 
 /// Brings the schema to the version of this build; see [`awa_driver::migrate()`].
 ///
@@ -48,7 +56,7 @@ pub struct Hold {
 /// # Errors
 /// The server can't be reached or refuses.
 pub async fn hold(url: &str, schema: &SchemaName) -> Result<Option<Hold>, Error> {
-    let connector = Connector::new(config(url)?, NoTls);
+    let connector = Connector::without_tls(url)?;
     let held = Leadership::try_acquire(&connector, &Sql::new(schema.clone())).await?;
     Ok(held.map(|leadership| Hold { _leadership: leadership }))
 }

@@ -3,7 +3,6 @@
 //!
 //! Processor time is that of the session that counts and of processes that it started, and nobody else's.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use crate::contender::{
     Claimer, Completer, Contender, Ours, Plain, Producer, SCHEMA, args, queue_name,
 };
 use crate::lab::{Place, connect};
-use crate::meter::Cost;
+use crate::meter::{Cost, ended, on_cpu};
 use crate::report::{Latency, Sample, histogram, short};
 use crate::scenario::history::{Ending, forget_claims, interleave, rotate};
 use crate::scenario::{Bench, SMALL};
@@ -233,12 +232,6 @@ async fn session(place: &Place) -> Result<i32> {
 
 /// Time of the session, and of the server's processes that have ended: a session's parallel workers.
 fn cpu(session: i32, postmaster: u32) -> Result<Duration> {
-    let own = fs::read_to_string(format!("/proc/{session}/schedstat"))?;
-    let own = own.split(' ').next().context("schedstat is empty")?.parse()?;
-    let ended = fs::read_to_string(format!("/proc/{postmaster}/stat"))?;
-    let (_, fields) = ended.rsplit_once(')').context("/proc/PID/stat has no name")?;
-    // User and system time, in hundredths of a second, after the state and twelve more.
-    let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<u64>);
-    let ticks = ticks.sum::<Result<u64, _>>()?;
-    Ok(Duration::from_nanos(own) + Duration::from_millis(ticks * 10))
+    let session = u32::try_from(session).context("a process id")?;
+    Ok(on_cpu(session).context("the session has ended")? + ended(postmaster)?)
 }

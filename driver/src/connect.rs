@@ -1,35 +1,20 @@
-//! The way to the server: what a connection string says, a limit where it sets none, and errors that
-//! name the server and never the password.
+//! The way to the server: a limit where the configuration sets none, and errors that name the server and
+//! never the password.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use awa_driver::Error;
-use awa_driver::tokio_postgres::config::Host;
-use awa_driver::tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use awa_driver::tokio_postgres::{self, Config, NoTls, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::config::Host;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
+
+use crate::error::Error;
 
 /// How long reaching one address may take where nothing else is said.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A connection of one's own, for transactions that [`crate::Client::enqueue_in`] is to be a part of: made as
-/// [`crate::Client::connect`] makes its own, without TLS, and driven by a task that ends with it.
-///
-/// # Errors
-/// The text is no connection string; the server can't be reached or refuses. The error names the
-/// server.
-pub async fn connect(url: &str) -> Result<tokio_postgres::Client, Error> {
-    reach(&config(url)?, NoTls).await
-}
-
-/// What `url` says, with a time limit if it sets none.
-pub(crate) fn config(url: &str) -> Result<Config, Error> {
-    let config = url.parse().map_err(|e| Error::postgres("read the connection string", e))?;
-    Ok(limited(config))
-}
 
 /// `config` with a time limit if it has none.
 pub(crate) fn limited(mut config: Config) -> Config {
@@ -42,12 +27,12 @@ pub(crate) fn limited(mut config: Config) -> Config {
 /// A new connection. The limit of `config` is tokio-postgres's for each address that a host's name has,
 /// and ends when a socket is open; twice the limit for each host is ours for all of it, so that a server
 /// which takes the connection and never answers is an error, too.
-pub(crate) async fn reach<T>(config: &Config, tls: T) -> Result<tokio_postgres::Client, Error>
+pub(crate) async fn reach<T>(
+    config: &Config,
+    tls: T,
+) -> Result<(Client, Connection<Socket, T::Stream>), Error>
 where
-    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
-    T::Stream: Send + 'static,
-    T::TlsConnect: Send,
-    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    T: MakeTlsConnect<Socket>,
 {
     let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
     let hosts = config.get_hosts().len().max(config.get_hostaddrs().len()).max(1);
@@ -56,14 +41,7 @@ where
         Ok(connected) => connected,
         Err(_) => Err(silence().await),
     };
-    let (client, connection) = connected.map_err(|e| Error::postgres(doing(config), e))?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            // The client sees the same error on its next request.
-            tracing::debug!(%error, "the connection ended");
-        }
-    });
-    Ok(client)
+    connected.map_err(|e| Error::postgres(doing(config), e))
 }
 
 /// "connect to" and where.
@@ -136,17 +114,26 @@ impl AsyncWrite for Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Connector;
+
+    fn config(url: &str) -> Config {
+        limited(url.parse().unwrap())
+    }
+
+    async fn connect(url: &str) -> Result<Client, Error> {
+        Connector::without_tls(url).unwrap().connect().await
+    }
 
     #[test]
     fn a_connection_string_without_a_limit_gets_one() {
-        let limit = |url| config(url).unwrap().get_connect_timeout().copied();
+        let limit = |url| config(url).get_connect_timeout().copied();
         assert_eq!(limit("host=a"), Some(Duration::from_secs(10)));
         assert_eq!(limit("postgresql://u:p@a/d?connect_timeout=3"), Some(Duration::from_secs(3)));
     }
 
     #[test]
     fn the_place_is_named_and_the_password_is_not() {
-        let named = |url| doing(&config(url).unwrap());
+        let named = |url| doing(&config(url));
         for (url, expected) in [
             ("postgresql://ada:secret@db.example.org/app", "connect to db.example.org:5432"),
             ("host=/run/pg port=5433 password=secret", "connect to /run/pg/.s.PGSQL.5433"),
