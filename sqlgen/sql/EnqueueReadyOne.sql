@@ -6,6 +6,6 @@
 -- Columns: job_id bigint.
 insert into {schema}.ready_entries
        (ready_slot, ready_generation, lane_id, kind, args, max_attempts, payload)
-values ((select current_slot from {schema}.queue_ring_state),
-        (select generation from {schema}.queue_ring_state), $1, $2, $3, $4, $5)
+select s.current_slot, s.generation, $1, $2, $3, $4, $5
+  from {schema}.queue_ring_state s
 returning job_id
