@@ -21,7 +21,7 @@
 with recursive {ready_first},
 {clock},
 bounds as materialized (
-  select pg_current_snapshot() as seen, {window_low} as low,
+  select (select $1::bigint) as lane_id, pg_current_snapshot() as seen, {window_low} as low,
          (select coalesce(max(s.position), 0)
             from unnest(w.positions, w.xids) as s (position, xid)
            where s.xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint) as settled
@@ -29,21 +29,9 @@ bounds as materialized (
                  (select $4::bigint[]) as positions, (select $5::bigint[]) as xids) as w
    where not exists (select from ready_first)
 ),
-near as materialized (
-  select e.last_seq, e.spent_to, e.ranges
-    from {schema}.ready_claim_attempt_batches e
-   where e.lane_id = $1 and e.last_seq > (select low from bounds)
-  offset 0
-),
--- Of what is spent up to there nothing else need be read.
-spent_floor as materialized (
-  select greatest((select low from bounds), (select max(n.spent_to) from near n)) as position
-),
--- Through unnest, because range_agg takes multiranges only since PostgreSQL 15.
 spent as materialized (
-  select null::int as ready_slot, null::bigint as lane_id,
-         coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select position from spent_floor) + 1)) as positions
-    from (select unnest(n.ranges) as range from near n where n.last_seq > (select position from spent_floor)) as e
+  select null::int as ready_slot, null::bigint as lane_id, {spent_above} as positions
+    from bounds l
 ),
 {stretches},
 -- A row has its args unpacked here if that can't be much; the others are weighed first.

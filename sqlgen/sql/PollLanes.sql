@@ -17,18 +17,7 @@ lanes as materialized (
           offset 0) as w
 ),
 spent as materialized (
-  select null::int as ready_slot, l.lane_id,
-         (with near as materialized (
-            select e.last_seq, e.spent_to, e.ranges
-              from {schema}.ready_claim_attempt_batches e
-             where e.lane_id = l.lane_id and e.last_seq > l.low
-          ), spent_floor as materialized (
-            select greatest(l.low, (select max(n.spent_to) from near n)) as position
-          )
-          select coalesce(range_agg(e.range), '{}') + int8multirange(int8range(1, (select position from spent_floor) + 1))
-            from (select unnest(n.ranges) as range
-                    from near n
-                   where n.last_seq > (select position from spent_floor)) as e) as positions
+  select null::int as ready_slot, l.lane_id, {spent_above} as positions
     from lanes l
 ),
 {stretches}

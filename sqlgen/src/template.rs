@@ -20,6 +20,7 @@ const LEAVES: &[(&str, &str)] = &[
     ("open_receipts", include_str!("../sql/leaf/open_receipts.sql")),
     ("unproved", include_str!("../sql/leaf/unproved.sql")),
     ("batch_of_receipt", include_str!("../sql/leaf/batch_of_receipt.sql")),
+    ("spent_above", include_str!("../sql/leaf/spent_above.sql")),
     ("stretches", include_str!("../sql/leaf/stretches.sql")),
     ("clock", include_str!("../sql/leaf/clock.sql")),
     ("clock_after", include_str!("../sql/leaf/clock_after.sql")),
