@@ -31,6 +31,8 @@ const DEADLINE_DEFAULT: Duration = Duration::from_secs(15 * 60);
 
 /// Ends that the server does not take are given up so long after the last that it took.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
+/// A clock that counts a century from now needs no check for more.
+const FOREVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A worker to be started: which queues, how many jobs at a time, which handlers.
 pub struct Worker {
@@ -229,12 +231,13 @@ impl Working {
     /// attempt's deadline, and that attempt counts as a failed one.
     ///
     /// Ends that the server does not take are tried for ten seconds after the last that it took; then they
-    /// are given up, and their jobs are tried again when their deadlines have passed.
+    /// are given up, and their jobs are tried again when their deadlines have passed. A grace of a century
+    /// or more is for ever.
     ///
     /// # Errors
     /// Ends were given up, or a task of the worker's panicked.
     pub async fn shutdown(mut self, grace: Duration) -> Result<WorkerStats, ShutdownError> {
-        let deadline = tokio::time::Instant::now() + grace;
+        let deadline = tokio::time::Instant::now() + grace.min(FOREVER);
         // The claimer is there to hear it until it has ended.
         let _ = self.drain.send(Some(deadline));
         let ended = self.ended(deadline).await;

@@ -226,6 +226,26 @@ async fn a_graceful_shutdown_finishes_or_hands_back() {
     assert_eq!(bench.claim(10).await.len(), 3, "at once");
 }
 
+/// A grace that no clock can count waits for the last handler, however long that takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grace_without_end_waits_for_the_last_handler() {
+    let bench = Bench::alone().await;
+    bench.client.enqueue(of_kind("slow")).await.unwrap();
+    let (begun, mut running) = mpsc::unbounded_channel();
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let handler = move |_| {
+        let mut ended = ended.clone();
+        begun.send(()).unwrap();
+        async move { Ok(ended.wait_for(|over| *over).await.map(drop)?) }
+    };
+    let working = worker(&bench).fallback(handler).start().await.unwrap();
+    running.recv().await.unwrap();
+    let stopping = tokio::spawn(working.shutdown(Duration::MAX));
+    end.send(true).unwrap();
+    let stats = stopping.await.unwrap().unwrap();
+    assert_eq!((stats.completed, stats.handed_back), (1, 0));
+}
+
 /// H60, H18: a service that is deployed more often than a job has attempts uses none of them up. Others are
 /// told each time; the attempts that fail count as ever, and what succeeds is stored compactly.
 #[tokio::test(flavor = "multi_thread")]
