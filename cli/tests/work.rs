@@ -84,6 +84,28 @@ fn a_command_that_cannot_be_run_is_said_and_fails_no_job() {
     assert!(shown["payload"].to_string().contains("could not be run"), "{shown}");
 }
 
+/// What the worker's host is short of says nothing of the jobs: they wait, and none is the poorer by an attempt.
+#[test]
+fn a_host_that_can_start_no_more_commands_costs_no_attempt() {
+    let bench = Bench::new();
+    bench.enqueue(&"{\"kind\":\"k\",\"max_attempts\":1}\n".repeat(40));
+    let args = ["work", "q", "--drain", "--json", "--concurrency", "40", "--exec", "sleep 0.3"];
+    let whole = bench.command(&args);
+    // Its connections to the server, and half a dozen commands.
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -n 48; exec \"$@\"", "sh"])
+        .arg(whole.get_program())
+        .args(whole.get_args())
+        .envs(whole.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .output();
+    let done = Ended::from(limited.unwrap()).done();
+    assert_eq!(done.err.matches("this host can't start it").count(), 1, "{done:?}");
+    let json = done.json();
+    let ends =
+        ["claimed", "completed", "retried", "failed", "not_run"].map(|key| json[key].as_i64());
+    assert_eq!(ends, [40, 40, 0, 0, 0].map(Some), "{json}");
+}
+
 /// What a command leaves running neither keeps its attempt open nor outlives it.
 #[test]
 fn what_a_command_leaves_behind_ends_with_it() {

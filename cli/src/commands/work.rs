@@ -36,6 +36,7 @@ pub(super) async fn work(place: &Place, options: Work) -> Done {
         hurry: watch::channel(false).0,
         bar: place.progress.bar("Working", backlog, Unit::Jobs),
         said: AtomicBool::new(false),
+        said_short: AtomicBool::new(false),
     });
     let working = worker(&client, &options, &queues, &shift)?.start().await?;
     let watching = tokio::spawn(show_progress(working.watch(), Arc::clone(&shift)));

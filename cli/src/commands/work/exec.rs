@@ -1,12 +1,15 @@
 //! One job handed to a command.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use awa::Attempt;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{ChildStderr, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 /// Tells Awa to try again later (as EX_TEMPFAIL).
 const TRY_AGAIN: i32 = 75;
@@ -35,9 +38,9 @@ pub(super) enum Verdict {
     Failed(String),
 }
 
-/// Hands one job to `sh -c`. A future that is dropped kills what it started.
-pub(super) async fn run(exec: &str, attempt: &Attempt) -> Verdict {
-    let spawned = Command::new("sh")
+/// Starts `sh -c` for one job. A child that is dropped is killed.
+pub(super) fn start(exec: &str, attempt: &Attempt) -> io::Result<Child> {
+    Command::new("sh")
         .args(["-c", exec])
         .env("AWA_JOB_ID", attempt.job().0.to_string())
         .env("AWA_KIND", attempt.kind())
@@ -48,12 +51,19 @@ pub(super) async fn run(exec: &str, attempt: &Attempt) -> Verdict {
         .kill_on_drop(true)
         // A group of its own: what ends the worker's group (Ctrl-C, a service manager) is not for it.
         .process_group(0)
-        .spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(error) => return Verdict::NotRun(format!("sh could not be started: {error}")),
-    };
-    let group = Group(child.id());
+        .spawn()
+}
+
+/// Whether this host has too many files open, processes or pages in use for another command: that says
+/// nothing of the job and passes when others have ended.
+pub(super) fn is_shortage(error: &io::Error) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| short.contains(&errno))
+}
+
+/// Hands one job to what was started for it. A future that is dropped kills the command.
+pub(super) async fn hand(mut child: Child, attempt: &Attempt) -> Verdict {
+    let group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
     let mut said = Vec::new();
     let status = {
@@ -116,19 +126,15 @@ async fn listen(stderr: Option<ChildStderr>, kept: &mut Vec<u8>) {
 
 /// The command's process group, ended with the attempt: a child that the command left behind must not
 /// work on a job that is tried again elsewhere.
-struct Group(Option<u32>);
+struct Group(Option<Pid>);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(pid) = self.0 {
-            // Nothing is left of most groups, and then there is nothing to end.
-            let kill = std::process::Command::new("kill")
-                .args(["-KILL", "--", &format!("-{pid}")])
-                .stderr(Stdio::null())
-                .status();
-            if let Err(error) = kill {
-                eprintln!("awa: could not end process group {pid}: {error}");
-            }
+        // Nothing is left of most groups, and then there is nothing to end.
+        if let Some(Err(error)) = self.0.map(|pid| kill_process_group(pid, Signal::KILL))
+            && error != Errno::SRCH
+        {
+            eprintln!("awa: what a command left behind could not be ended: {error}");
         }
     }
 }
@@ -139,6 +145,18 @@ mod tests {
 
     fn of(code: i32, said: &str) -> Verdict {
         verdict(ExitStatus::from_raw(code << 8), said.as_bytes())
+    }
+
+    #[test]
+    fn a_shortage_is_no_missing_program() {
+        for (errno, is_short) in [
+            (Errno::MFILE, true),
+            (Errno::AGAIN, true),
+            (Errno::NOENT, false),
+            (Errno::ACCESS, false),
+        ] {
+            assert_eq!(is_shortage(&errno.into()), is_short, "{errno}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! stop at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use awa::core::Attempt as Number;
 use awa::core::rules::{AfterFailure, after_failure};
@@ -15,6 +16,8 @@ use crate::wording::counted;
 
 /// Why an attempt is handed back before the worker's patience is over.
 const AT_ONCE: &str = "the worker was told to stop at once";
+/// A command that this host could not start is tried again after so long.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Shift {
     pub(super) exec: String,
@@ -26,6 +29,8 @@ pub(super) struct Shift {
     pub(super) bar: ProgressBar,
     /// Whether it was said that the command can't be run: it is the same for each job.
     pub(super) said: AtomicBool,
+    /// Whether it was said that this host can't start more commands.
+    pub(super) said_short: AtomicBool,
 }
 
 impl Shift {
@@ -35,7 +40,7 @@ impl Shift {
         let verdict = tokio::select! {
             biased;
             _ = hurry.wait_for(|hurry| *hurry) => None,
-            verdict = exec::run(&self.exec, &attempt) => Some(verdict),
+            verdict = self.run(&attempt) => Some(verdict),
         };
         let Some(verdict) = verdict else {
             return self.hand_back(open).await;
@@ -52,6 +57,21 @@ impl Shift {
         }
     }
 
+    /// What the host is short of costs the job no attempt: it waits until others have ended, or for its
+    /// deadline.
+    async fn run(&self, attempt: &Attempt) -> Verdict {
+        loop {
+            match exec::start(&self.exec, attempt) {
+                Ok(child) => return exec::hand(child, attempt).await,
+                Err(error) if exec::is_shortage(&error) => {
+                    self.say_short(&error);
+                    tokio::time::sleep(SHORTAGE_PAUSE).await;
+                }
+                Err(error) => return Verdict::NotRun(format!("sh could not be started: {error}")),
+            }
+        }
+    }
+
     async fn hand_back(&self, open: Open<'_>) -> Result<(), Failure> {
         match self.client.hand_back(open.attempt, AT_ONCE).await {
             Ok(_) => {
@@ -65,6 +85,13 @@ impl Shift {
                 // The worker hands it back when its patience is over.
                 std::future::pending().await
             }
+        }
+    }
+
+    fn say_short(&self, error: &std::io::Error) {
+        if !self.said_short.swap(true, Ordering::Relaxed) {
+            self.say(&format!("a command must wait, since this host can't start it: {error}"));
+            self.say("fewer at a time (--concurrency) would not have to; this is said once");
         }
     }
 
