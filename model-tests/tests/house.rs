@@ -38,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "awa-devpg",
             "clap",
             "indicatif",
+            "rustix",
             "serde",
             "serde_json",
             "sha2",
