@@ -176,8 +176,8 @@ impl Measure {
             Self::ServerCpu => format!("server CPU, µs a {unit}"),
             Self::Wal => format!("WAL, bytes a {unit}"),
             Self::Transactions => format!("transactions a {unit}"),
-            Self::P50 => "median, ms".to_owned(),
-            Self::P99 => "99 of 100 within, ms".to_owned(),
+            Self::P50 => "median call, ms".to_owned(),
+            Self::P99 => "99 of 100 calls within, ms".to_owned(),
             Self::Figure(name) => name.to_owned(),
         }
     }
@@ -186,8 +186,8 @@ impl Measure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::Latency;
     use crate::meter::Cost;
-    use crate::report::Latency;
 
     fn sample(scenario: &str, case: &str, contender: &str, seconds: f64) -> Sample {
         let cost = Cost { jobs: 1_000, seconds, server_cpu_us: seconds * 1e4, ..Cost::default() };
@@ -239,20 +239,21 @@ mod tests {
 
     #[test]
     fn what_has_an_amount_becomes_a_line_and_the_rest_bars() {
-        let latency = |p50| Latency { p50, p99: 2.0 * p50, p999: 3.0 * p50, max: 4.0 * p50 };
+        let latency =
+            |p50| Latency { calls: 300, p50, p99: 2.0 * p50, p999: 3.0 * p50, max: 4.0 * p50 };
         let of = |case: &str, rows: f64| {
             sample("counts", case, "awa", 1.0)
                 .with("retained rows", rows)
-                .with_latency(latency(rows / 1e4))
+                .with_latency(Some(latency(rows / 1e4)))
         };
         let svg = charted(&[
             of("10,000 retained", 10_000.0),
             of("1,000,000 retained", 1_000_000.0),
-            sample("counts", "2 queues", "awa", 1.0).with_latency(latency(7.0)),
+            sample("counts", "2 queues", "awa", 1.0).with_latency(Some(latency(7.0))),
         ]);
         check_well_formed(&svg);
         assert!(svg.contains("<polyline"), "{svg}");
-        for name in ["10,000", "1,000,000", "2 queues", "retained rows", "median, ms"] {
+        for name in ["10,000", "1,000,000", "2 queues", "retained rows", "median call, ms"] {
             assert!(svg.contains(name), "{name} is missing in {svg}");
         }
     }

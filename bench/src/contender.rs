@@ -1,5 +1,6 @@
 //! What is compared: Awa, a plain table, and the floor, behind the few calls that each has.
 
+mod clocked;
 mod floor;
 mod ours;
 mod plain;
@@ -8,14 +9,17 @@ use std::future::Future;
 
 use anyhow::Result;
 
+pub(crate) use clocked::Clocked;
 pub(crate) use floor::Floor;
-pub(crate) use ours::{Ours, SCHEMA, lane};
-pub(crate) use plain::Plain;
+pub(crate) use ours::{Ours, SCHEMA, failure, lane};
+pub(crate) use plain::{Plain, PlainWorker};
 
 use crate::lab::Place;
 
 /// A kind of job that does nothing.
 pub(crate) const KIND: &str = "noop";
+/// What a failed attempt says.
+pub(crate) const ERROR: &str = "connection refused: upstream at 10.0.0.7:8443";
 
 /// The queue with this number.
 pub(crate) fn queue_name(queue: usize) -> String {
@@ -56,6 +60,13 @@ pub(crate) trait Contender: Clone + Send + Sync + Sized + 'static {
     fn settle(place: &Place) -> impl Future<Output = Result<()>> + Send;
     /// One more producer.
     fn producer(&self) -> impl Future<Output = Result<Self::Producer>> + Send;
+    /// So many producers: each a process of its own, or all of one process, which then share what a service
+    /// would share.
+    fn producers(
+        &self,
+        count: usize,
+        one_process: bool,
+    ) -> impl Future<Output = Result<Vec<Self::Producer>>> + Send;
     /// A claimer for each queue; all share one connection, as in a worker.
     fn claimers(&self, queues: usize) -> impl Future<Output = Result<Vec<Self::Claimer>>> + Send;
     /// One more completer.
@@ -87,6 +98,25 @@ pub(crate) trait Claimer<Taken>: Send + 'static {
 pub(crate) trait Completer<Taken>: Send + 'static {
     /// All of a claim.
     fn complete(&mut self, taken: Taken) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What can also say that jobs failed for good, and why: each call is a transaction.
+pub(crate) trait Ender<Taken>: Completer<Taken> {
+    /// Ends all of a claim: in failure those of whose place in the claim `fails` says so.
+    fn end(
+        &mut self,
+        taken: Taken,
+        fails: impl Fn(usize) -> bool + Send,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// A connection for each producer, where a process has no more to share.
+async fn apart<C: Contender>(contender: &C, count: usize) -> Result<Vec<C::Producer>> {
+    let mut producers = Vec::new();
+    for _ in 0..count {
+        producers.push(contender.producer().await?);
+    }
+    Ok(producers)
 }
 
 #[cfg(test)]

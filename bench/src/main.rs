@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
+mod calls;
 mod chart;
 mod contender;
 mod gate;
@@ -12,7 +13,7 @@ mod report;
 mod scenario;
 mod timed;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
@@ -31,7 +32,8 @@ struct Options {
     /// Jobs of a measurement; expensive cases take a part of it.
     #[arg(long, default_value_t = 100_000)]
     jobs: u64,
-    /// Runs of each case.
+    /// Runs of each case of enqueue, drain, worker, steady and failing. The others' cases take minutes and a
+    /// third of it, rounded up; the largest of them one.
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Where report.json and the charts go.
@@ -89,14 +91,13 @@ impl Scenario {
         Self::Idle,
     ];
 
+    /// Those that it stands for.
+    fn each(self) -> Vec<Self> {
+        if self == Self::All { Self::EACH.to_vec() } else { vec![self] }
+    }
+
     async fn run(self, bench: &mut Bench) -> Result<()> {
         match self {
-            Self::All => {
-                for scenario in Self::EACH {
-                    Box::pin(scenario.run(bench)).await?;
-                }
-                Ok(())
-            }
             Self::Enqueue => scenario::enqueue::run(bench).await,
             Self::Drain => scenario::drain::run(bench).await,
             Self::Worker => scenario::worker::run(bench).await,
@@ -108,7 +109,7 @@ impl Scenario {
             Self::Rollup => scenario::rollup::run(bench).await,
             Self::Counts => scenario::counts::run(bench).await,
             Self::Idle => scenario::idle::run(bench).await,
-            Self::Gate | Self::Limits => anyhow::bail!("gate and limits run alone"),
+            Self::All | Self::Gate | Self::Limits => anyhow::bail!("gate and limits run alone"),
         }
     }
 }
@@ -125,16 +126,23 @@ async fn main() -> Result<()> {
     let lab = Lab::start(options.postgres).await?;
     let conditions = lab.conditions().await?;
     let (jobs, runs) = (options.jobs.max(1), options.runs.max(1));
-    let mut bench = Bench { lab, jobs, runs, samples: Vec::new(), progress };
-    for scenario in options.scenarios {
-        scenario.run(&mut bench).await?;
+    let report = Report { conditions, samples: Vec::new() };
+    let mut bench = Bench { lab, jobs, runs, report, progress };
+    for scenario in options.scenarios.into_iter().flat_map(Scenario::each) {
+        let ran = scenario.run(&mut bench).await;
+        // What was measured stays, whatever becomes of the rest.
+        write(&bench.report, &options.out)?;
+        ran?;
     }
     bench.progress.finish_and_clear();
-    let report = Report { conditions, samples: bench.samples };
-    println!("{}", report.text());
-    std::fs::create_dir_all(&options.out).context("making the directory of --out")?;
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(options.out.join("report.json"), json).context("writing report.json")?;
-    chart::write(&report, &options.out)?;
+    println!("{}", bench.report.text());
     Ok(())
+}
+
+/// Writes report.json and a chart of each scenario.
+fn write(report: &Report, directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).context("making the directory of --out")?;
+    let json = serde_json::to_string_pretty(report)?;
+    std::fs::write(directory.join("report.json"), json).context("writing report.json")?;
+    chart::write(report, directory)
 }

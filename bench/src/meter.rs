@@ -1,6 +1,6 @@
 //! What a measurement cost: time, processor time of both sides, write-ahead log, transactions, dead rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -165,17 +165,28 @@ async fn wal_between(lab: &Lab, place: &Place, from: &str, to: &str) -> Result<W
 
 /// Processor time of the postmaster, of its children, and of those that have ended.
 fn server_cpu(postmaster: u32) -> Result<Duration> {
-    let mut sum = on_cpu(postmaster).context("the postmaster is gone")? + ended(postmaster)?;
-    for entry in fs::read_dir("/proc").context("the bench needs Linux's /proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // A process may end while it is looked at; the postmaster then counts it.
-        if parent(pid) == Some(postmaster) {
-            sum += on_cpu(pid).unwrap_or_default();
+    let mut before = children(postmaster)?;
+    loop {
+        let mut sum = on_cpu(postmaster).context("the postmaster is gone")? + ended(postmaster)?;
+        for child in &before {
+            sum += on_cpu(*child).unwrap_or_default();
         }
+        // One that ended meanwhile, as sessions do when their work is measured, may be in neither part.
+        let after = children(postmaster)?;
+        if after == before {
+            return Ok(sum);
+        }
+        before = after;
     }
-    Ok(sum)
+}
+
+fn children(postmaster: u32) -> Result<BTreeSet<u32>> {
+    let mut children = BTreeSet::new();
+    for entry in fs::read_dir("/proc").context("the bench needs Linux's /proc")? {
+        let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        children.extend(pid.filter(|pid| parent(*pid) == Some(postmaster)));
+    }
+    Ok(children)
 }
 
 /// Time that a single-threaded process ran, to the nanosecond.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::calls::{Call, Calls, Latency};
 use crate::lab::Conditions;
 use crate::meter::Cost;
 
@@ -21,33 +21,10 @@ pub(crate) struct Sample {
     pub(crate) contender: String,
     /// What it cost.
     pub(crate) cost: Cost,
-    /// How long each unit took, if that was asked.
+    /// How long each call took; what a call is, the scenario's note says. `None`: the bench made none.
     pub(crate) latency: Option<Latency>,
     /// Figures of this scenario's own, by name with unit.
     pub(crate) figures: BTreeMap<String, f64>,
-}
-
-/// Times in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Latency {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-    pub(crate) max: f64,
-}
-
-/// Collects times up to an hour with three digits.
-pub(crate) fn histogram() -> Histogram<u64> {
-    // The bounds are legal: the constructor refuses others.
-    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("legal bounds")
-}
-
-impl Latency {
-    /// Of a histogram of microseconds.
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-        Self { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: histogram.max() as f64 / 1000.0 }
-    }
 }
 
 impl Sample {
@@ -67,8 +44,16 @@ impl Sample {
         }
     }
 
-    pub(crate) fn with_latency(mut self, latency: Latency) -> Self {
-        self.latency = Some(latency);
+    /// With the times of its calls. `None`: there were none.
+    pub(crate) fn with_latency(mut self, latency: Option<Latency>) -> Self {
+        self.latency = latency;
+        self
+    }
+
+    /// With the times of one kind of call as its latency; those of other kinds are figures.
+    pub(crate) fn with_calls(mut self, of: Call, calls: &Calls) -> Self {
+        self.latency = calls.latencies().get(&of).copied();
+        self.figures.extend(calls.figures(of));
         self
     }
 
@@ -77,6 +62,13 @@ impl Sample {
         self
     }
 }
+
+/// What holds for all tables.
+const HOW_TO_READ: &str = "
+Medians of the runs; server, client, WAL, records, images, transactions and dead rows are those of one unit
+(a job unless said otherwise). p50, p99 and p99.9 are of one run's calls, from asked to answered by this
+process's clock; of fewer than a thousand calls the last is the slowest.
+";
 
 /// Everything of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -141,13 +133,14 @@ impl Report {
         for (name, value) in &self.conditions.settings {
             let _ = write!(text, " {name}={value}");
         }
-        text.push('\n');
+        text.push_str(HOW_TO_READ);
         let groups = self.groups();
         let mut scenarios: Vec<&str> = groups.iter().map(|group| &*group[0].scenario).collect();
         scenarios.dedup();
         for scenario in scenarios {
             let of_it: Vec<_> = groups.iter().filter(|g| g[0].scenario == scenario).collect();
-            let _ = write!(text, "\n{scenario}\n{}\n", self.table(&of_it));
+            let note = crate::scenario::note(scenario);
+            let _ = write!(text, "\n{scenario}: {note}\n{}\n", self.table(&of_it));
         }
         text
     }
@@ -155,10 +148,10 @@ impl Report {
     fn table(&self, groups: &[&Vec<&Sample>]) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        let latency = groups.iter().any(|group| group[0].latency.is_some());
-        let mut head = vec![
+        let head = [
             "case",
             "contender",
+            "runs",
             "/s",
             "spread",
             "× plain",
@@ -170,25 +163,25 @@ impl Report {
             "images B",
             "tx",
             "dead",
+            "calls",
+            "p50 ms",
+            "p99",
+            "p99.9",
+            "",
         ];
-        if latency {
-            head.extend(["p50 ms", "p99", "p99.9"]);
-        }
-        head.push("");
         table.set_header(head);
         for group in groups {
-            table.add_row(self.row(group, latency));
+            table.add_row(self.row(group));
         }
         for (place, column) in table.column_iter_mut().enumerate() {
-            let last = if latency { 16 } else { 13 };
-            if place > 1 && place < last {
+            if place > 1 && place < head.len() - 1 {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
         table
     }
 
-    fn row(&self, group: &[&Sample], latency: bool) -> Vec<String> {
+    fn row(&self, group: &[&Sample]) -> Vec<String> {
         let first = group[0];
         let of = |value: &dyn Fn(&Sample) -> f64| {
             Spread::of(group.iter().map(|sample| value(sample)).collect())
@@ -204,6 +197,7 @@ impl Report {
         let mut row = vec![
             first.case.clone(),
             first.contender.clone(),
+            group.len().to_string(),
             rate.map_or(String::new(), |s| short(s.median)),
             rate.filter(|_| group.len() > 1)
                 .map_or(String::new(), |s| format!("{}–{}", short(s.least), short(s.most))),
@@ -217,10 +211,9 @@ impl Report {
             median(&|s| s.cost.each(s.cost.transactions as f64)),
             median(&|s| s.cost.dead_each()),
         ];
-        if latency {
-            let of = |f: fn(&Latency) -> f64| median(&|s| s.latency.as_ref().map_or(f64::NAN, f));
-            row.extend([of(|l| l.p50), of(|l| l.p99), of(|l| l.p999)]);
-        }
+        let of = |f: fn(&Latency) -> f64| median(&|s| s.latency.as_ref().map_or(f64::NAN, f));
+        let calls = first.latency.map_or(String::new(), |latency| latency.calls.to_string());
+        row.extend([calls, of(|l| l.p50), of(|l| l.p99), of(|l| l.p999)]);
         row.push(figures(group));
         row
     }
@@ -271,6 +264,32 @@ mod tests {
         assert_eq!(spread(&[3.0, 1.0, 2.0]), Some((1.0, 2.0, 3.0)));
         assert_eq!(spread(&[4.0, 1.0]), Some((1.0, 2.5, 4.0)));
         assert_eq!(spread(&[f64::NAN]), None);
+    }
+
+    #[test]
+    fn a_row_says_how_many_runs_and_calls_it_is_of() {
+        let latency = Latency { calls: 41, p50: 11.25, p99: 22.5, p999: 33.75, max: 44.0 };
+        let sample = |contender: &str, latency: Option<Latency>| {
+            let cost = Cost { jobs: 10, seconds: 1.0, ..Cost::default() };
+            Sample::new("drain", "a case", contender, cost).with_latency(latency)
+        };
+        let conditions = Conditions { server: "a server".into(), settings: vec![], cores: 2 };
+        let samples =
+            vec![sample("awa", Some(latency)), sample("awa", Some(latency)), sample("floor", None)];
+        let text = Report { conditions, samples }.text();
+        let cells = |contender: &str| {
+            let row = text
+                .lines()
+                .find(|line| line.contains("a case") && line.contains(contender))
+                .expect("a row");
+            row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let awa = cells(" awa ");
+        assert_eq!(awa[3], "2", "runs: {text}");
+        assert!(awa.ends_with(&["41", "11.2", "22.5", "33.8"].map(str::to_owned)), "{text}");
+        let floor = cells(" floor ");
+        assert_eq!((&*floor[3], floor.last().map(|last| &**last)), ("1", Some("0")), "{text}");
+        assert!(text.contains(&format!("drain: {}", crate::scenario::note("drain"))), "{text}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use awa::Client;
 use awa::core::{Machine, Reply, Step, Turn};
 use tokio::sync::oneshot;
 
+use crate::calls::{self, Latency};
 use crate::contender::SCHEMA;
 use crate::lab::{Place, connect};
 
@@ -137,6 +138,13 @@ impl Times {
             (Some(first), Some(last)) => last.answered - first.asked,
             _ => Duration::ZERO,
         }
+    }
+
+    /// Those of the machine as one call.
+    pub(crate) fn latency(&self) -> Option<Latency> {
+        let call = calls::Times::new();
+        call.record(self.total());
+        call.latency()
     }
 
     /// The flush with this step. `None`: the machine never came to it.

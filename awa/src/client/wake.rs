@@ -2,9 +2,9 @@
 //!
 //! A wake is a transaction of its own, after the COMMIT of the jobs that it tells of: PostgreSQL lets
 //! commits that notify pass one at a time. So that producers neither wait for it nor queue up behind
-//! one another, one task sends, and one wake tells of all lanes that got jobs since the last. A client
-//! that enqueues faster than it may send tells of several jobs at once: a wake costs the server as much
-//! as the job, and a worker that is behind claims them in any case.
+//! one another, one task sends, and one wake tells of all lanes that got jobs since the last. To the
+//! server a wake costs as much as a job. So a client that enqueues all the time sends one only now and
+//! then, and the claim that follows takes several jobs, which is cheaper as well.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -18,10 +18,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
 
-/// From one wake to the next when there is always one to send.
-const INTERVAL: Duration = Duration::from_millis(2);
-/// Wakes that may be sent at once after a pause, so that single jobs, and a few together, don't wait.
-const AT_ONCE: u32 = 8;
+/// Enqueues are counted for so long at a time.
+const WINDOW: Duration = Duration::from_millis(20);
+/// So many in a window are many: 800 transactions a second.
+const MANY: u32 = 16;
+/// From one wake to the next while there are many.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is still to be told.
 #[derive(Debug)]
@@ -37,22 +39,32 @@ struct Waiting {
     pace: Pace,
 }
 
-/// When the next wake may be sent.
+/// How often this client enqueues, and when the next wake may be sent.
 #[derive(Debug, Default)]
 struct Pace {
-    /// When as many may be sent at once as ever; `None` is always.
-    rested_at: Option<Instant>,
+    /// When the window began, and the enqueues in it.
+    window: Option<(Instant, u32)>,
+    /// Whether there were many in the window before.
+    were_many: bool,
+    sent_at: Option<Instant>,
 }
 
 impl Pace {
-    /// When the next one may be sent; `None` is at once.
-    fn due(&self) -> Option<Instant> {
-        self.rested_at?.checked_sub(INTERVAL * (AT_ONCE - 1))
+    fn enqueued(&mut self, now: Instant) {
+        self.window = match self.window {
+            Some((begin, count)) if now < begin + WINDOW => Some((begin, count + 1)),
+            Some((begin, count)) => {
+                self.were_many = count >= MANY && now < begin + WINDOW * 2;
+                Some((now, 1))
+            }
+            None => Some((now, 1)),
+        };
     }
 
-    fn sent(&mut self, now: Instant) {
-        let from = self.rested_at.map_or(now, |rested| rested.max(now));
-        self.rested_at = Some(from + INTERVAL);
+    /// When the next wake may be sent; `None` is at once.
+    fn due(&self) -> Option<Instant> {
+        let are_many = self.were_many || self.window.is_some_and(|(_, count)| count >= MANY);
+        self.sent_at.filter(|_| are_many).map(|sent| sent + PAUSE)
     }
 }
 
@@ -68,14 +80,17 @@ impl Wakes {
     }
 
     /// Adds lanes; says whether a task must be started to tell of them.
-    fn add(&self, lanes: Vec<LaneId>) -> bool {
+    fn add(&self, lanes: Vec<LaneId>, now: Instant) -> bool {
         let mut waiting = self.waiting();
         waiting.lanes.extend(lanes);
+        waiting.pace.enqueued(now);
         !waiting.lanes.is_empty() && !self.sending.send_replace(true)
     }
 
+    /// When to tell of what waits; `None` is at once.
     fn due(&self) -> Option<Instant> {
-        self.waiting().pace.due()
+        let waiting = self.waiting();
+        waiting.pace.due().filter(|_| !waiting.lanes.is_empty())
     }
 
     /// The lanes to tell of next, from now on; none if that is all.
@@ -83,7 +98,7 @@ impl Wakes {
         let mut waiting = self.waiting();
         let wake = Wake::lanes(mem::take(&mut waiting.lanes).into_iter().collect());
         match wake {
-            Some(_) => waiting.pace.sent(now),
+            Some(_) => waiting.pace.sent_at = Some(now),
             None => {
                 self.sending.send_replace(false);
             }
@@ -125,7 +140,7 @@ impl Drop for Sending {
 impl Client {
     /// Has workers told that lanes have new jobs, soon. A wake that is lost costs a poll interval.
     pub(crate) fn wake(&self, lanes: Vec<LaneId>) {
-        if self.wakes().add(lanes) {
+        if self.wakes().add(lanes, Instant::now()) {
             tokio::spawn(Sending { client: self.clone(), told_all: false }.tell_all());
         }
     }
@@ -153,30 +168,39 @@ mod tests {
     #[test]
     fn one_task_tells_of_all_that_came_meanwhile() {
         let (wakes, now) = (Wakes::default(), Instant::now());
-        assert!(!wakes.add(vec![]), "nothing to tell");
-        assert!(wakes.add(vec![LaneId(2)]), "the first starts a task");
-        assert!(!wakes.add(vec![LaneId(1), LaneId(2)]), "it is there");
+        assert!(!wakes.add(vec![], now), "nothing to tell");
+        assert!(wakes.add(vec![LaneId(2)], now), "the first starts a task");
+        assert!(!wakes.add(vec![LaneId(1), LaneId(2)], now), "it is there");
         assert_eq!(wakes.next(now), Wake::lanes(vec![LaneId(1), LaneId(2)]));
-        assert!(!wakes.add(vec![LaneId(3)]), "it is still there");
+        assert!(!wakes.add(vec![LaneId(3)], now), "it is still there");
         assert_eq!(wakes.next(now), Wake::lanes(vec![LaneId(3)]));
         assert_eq!(wakes.next(now), None);
-        assert!(wakes.add(vec![LaneId(1)]), "it has gone");
+        assert!(wakes.add(vec![LaneId(1)], now), "it has gone");
     }
 
     #[test]
-    fn a_few_go_at_once_and_then_one_an_interval() {
-        let (mut pace, begin) = (Pace::default(), Instant::now());
-        for _ in 0..AT_ONCE {
-            assert!(pace.due().is_none_or(|due| due <= begin));
-            pace.sent(begin);
-        }
-        assert_eq!(pace.due(), Some(begin + INTERVAL));
-        pace.sent(begin + INTERVAL);
-        assert_eq!(pace.due(), Some(begin + INTERVAL * 2), "the next one waits");
-        pace.sent(begin + INTERVAL * 5);
-        assert!(pace.due() < Some(begin + INTERVAL * 5), "one that came late leaves room");
-        let rested = begin + INTERVAL * 100;
-        pace.sent(rested);
-        assert!(pace.due() < Some(rested), "after a pause it is as at the beginning");
+    fn who_enqueues_all_the_time_wakes_now_and_then() {
+        let mut pace = Pace::default();
+        let mut now = Instant::now();
+        // Enqueues at this distance; gives how many wakes are sent.
+        let mut enqueue = |every: Duration, times: u32| {
+            let mut sent = 0;
+            for _ in 0..times {
+                now += every;
+                pace.enqueued(now);
+                if pace.due().is_none_or(|due| due <= now) {
+                    pace.sent_at = Some(now);
+                    sent += 1;
+                }
+            }
+            sent
+        };
+        let some = MANY - 1;
+        assert_eq!(enqueue(WINDOW / (MANY - 2), 10 * some), 10 * some, "each");
+        assert_eq!(enqueue(PAUSE / 10, some), some, "each, until there are many");
+        assert_eq!(enqueue(PAUSE / 10, 1_000), 100, "one a pause");
+        assert_eq!(enqueue(Duration::ZERO, 1_000), 0);
+        assert_eq!(enqueue(WINDOW * 2, 1), 1, "a client that rested is as it was");
+        assert_eq!(enqueue(Duration::ZERO, 1_000), some - 1, "many together are many at once");
     }
 }

@@ -10,6 +10,7 @@ create table plain_jobs (
     kind          text        not null,
     args          jsonb       not null,
     attempted_at  timestamptz,
-    finalized_at  timestamptz
+    finalized_at  timestamptz,
+    error         text
 );
 create index plain_jobs_fetch on plain_jobs (queue, priority, run_at, id) where state = 'available';

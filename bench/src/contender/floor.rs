@@ -6,7 +6,7 @@ use anyhow::Result;
 use awa::tokio_postgres::{Client, Statement};
 use futures_util::SinkExt;
 
-use crate::contender::{Claimer, Completer, Contender, KIND, Producer};
+use crate::contender::{Claimer, Completer, Contender, KIND, Producer, apart};
 use crate::lab::Place;
 
 const INSTALL: &str = include_str!("../../sql/floor/install.sql");
@@ -64,6 +64,10 @@ impl Contender for Floor {
         let sql = crate::lab::connect(&self.url).await?;
         let enqueue = sql.prepare(ENQUEUE).await?;
         Ok(FloorProducer { sql, enqueue })
+    }
+
+    async fn producers(&self, count: usize, _one_process: bool) -> Result<Vec<FloorProducer>> {
+        apart(self, count).await
     }
 
     async fn claimers(&self, queues: usize) -> Result<Vec<FloorClaimer>> {

@@ -4,10 +4,13 @@ use anyhow::{Context, Result, ensure};
 use awa::core::machine::claim::{Claim, ClaimOutcome};
 use awa::core::machine::close::{Close, Finish, Finished};
 use awa::core::machine::declare::FindLanes;
-use awa::core::{LaneId, QueueName, Receipt, Window};
-use awa::{Client, Job, limits};
+use awa::core::{ClaimedJob, LaneId, QueueName, Window};
+use awa::tokio_postgres::{Config, NoTls};
+use awa::{Client, ClientOptions, Job, limits};
 
-use crate::contender::{Claimer, Completer, Contender, KIND, Producer, queue_name};
+use crate::contender::{
+    Claimer, Completer, Contender, ERROR, Ender, KIND, Producer, apart, queue_name,
+};
 use crate::lab::Place;
 
 /// Where it is installed.
@@ -58,7 +61,7 @@ impl Ours {
 
 impl Contender for Ours {
     const NAME: &'static str = "awa";
-    type Taken = Vec<Receipt>;
+    type Taken = Vec<ClaimedJob>;
     type Producer = OurProducer;
     type Claimer = OurClaimer;
     type Completer = OurCompleter;
@@ -78,6 +81,16 @@ impl Contender for Ours {
 
     async fn producer(&self) -> Result<OurProducer> {
         Ok(OurProducer { client: self.client().await? })
+    }
+
+    async fn producers(&self, count: usize, one_process: bool) -> Result<Vec<OurProducer>> {
+        if !one_process {
+            return apart(self, count).await;
+        }
+        let options = ClientOptions { connections: count, ..ClientOptions::default() };
+        let config: Config = self.url.parse()?;
+        let client = Client::connect_with(config, NoTls, SCHEMA, options).await?;
+        Ok((0..count).map(|_| OurProducer { client: client.clone() }).collect())
     }
 
     async fn claimers(&self, queues: usize) -> Result<Vec<OurClaimer>> {
@@ -109,7 +122,7 @@ impl Producer for OurProducer {
 
 impl OurClaimer {
     /// The jobs themselves, for scenarios that end them otherwise.
-    pub(crate) async fn claim_jobs(&mut self, limit: usize) -> Result<Vec<awa::core::ClaimedJob>> {
+    pub(crate) async fn claim_jobs(&mut self, limit: usize) -> Result<Vec<ClaimedJob>> {
         let window = std::mem::take(&mut self.window);
         let bytes = limits::CLAIM_BYTES_MAX;
         let claim = Claim::new(self.lane, window, limit as i64, bytes, None)?;
@@ -125,22 +138,39 @@ impl OurClaimer {
     }
 }
 
-impl Claimer<Vec<Receipt>> for OurClaimer {
-    async fn claim(&mut self, limit: usize) -> Result<Option<(Vec<Receipt>, usize)>> {
+impl Claimer<Vec<ClaimedJob>> for OurClaimer {
+    async fn claim(&mut self, limit: usize) -> Result<Option<(Vec<ClaimedJob>, usize)>> {
         let jobs = self.claim_jobs(limit).await?;
         let count = jobs.len();
-        Ok((count > 0).then(|| (jobs.iter().map(|job| job.receipt).collect(), count)))
+        Ok((count > 0).then_some((jobs, count)))
     }
 }
 
-impl Completer<Vec<Receipt>> for OurCompleter {
-    async fn complete(&mut self, taken: Vec<Receipt>) -> Result<()> {
+impl Completer<Vec<ClaimedJob>> for OurCompleter {
+    async fn complete(&mut self, taken: Vec<ClaimedJob>) -> Result<()> {
         let count = taken.len();
-        let closed = self.client.run(Close::compact(taken)).await?;
+        let receipts = taken.iter().map(|job| job.receipt).collect();
+        let closed = self.client.run(Close::compact(receipts)).await?;
         let closed = closed.map_err(|refusal| anyhow::anyhow!("refused: {refusal}"))?;
         ensure!(closed.closed.len() == count, "{} of {count} were completed", closed.closed.len());
         Ok(())
     }
+}
+
+impl Ender<Vec<ClaimedJob>> for OurCompleter {
+    async fn end(
+        &mut self,
+        taken: Vec<ClaimedJob>,
+        fails: impl Fn(usize) -> bool + Send,
+    ) -> Result<()> {
+        let ended = |(nth, job)| if fails(nth) { failure(job) } else { Finished::completed(job) };
+        self.finish(taken.iter().enumerate().map(ended).collect()).await
+    }
+}
+
+/// An attempt that failed for good.
+pub(crate) fn failure(job: &ClaimedJob) -> Finished {
+    Finished::failed_for_good(job, ERROR.as_bytes())
 }
 
 impl OurCompleter {

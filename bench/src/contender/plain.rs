@@ -1,19 +1,26 @@
 //! A plain table with `SKIP LOCKED`, in batches.
 
+mod worker;
+
 use std::sync::Arc;
 
 use anyhow::Result;
-use awa::tokio_postgres::{Client, Statement};
+use awa::tokio_postgres::{Client, Row, Statement};
 use futures_util::SinkExt;
 
-use crate::contender::{Claimer, Completer, Contender, KIND, Producer, queue_name};
+use crate::contender::{
+    Claimer, Completer, Contender, ERROR, Ender, KIND, Producer, apart, queue_name,
+};
 use crate::lab::Place;
+
+pub(crate) use worker::PlainWorker;
 
 const INSTALL: &str = include_str!("../../sql/plain/install.sql");
 const ENQUEUE: &str = include_str!("../../sql/plain/enqueue.sql");
 const COPY: &str = include_str!("../../sql/plain/copy.sql");
 const CLAIM: &str = include_str!("../../sql/plain/claim.sql");
 const COMPLETE: &str = include_str!("../../sql/plain/complete.sql");
+const FAIL: &str = include_str!("../../sql/plain/fail.sql");
 
 #[derive(Clone)]
 pub(crate) struct Plain {
@@ -34,6 +41,7 @@ pub(crate) struct PlainClaimer {
 pub(crate) struct PlainCompleter {
     sql: Client,
     complete: Statement,
+    fail: Statement,
 }
 
 impl Contender for Plain {
@@ -58,6 +66,10 @@ impl Contender for Plain {
         Ok(PlainProducer { sql, enqueue })
     }
 
+    async fn producers(&self, count: usize, _one_process: bool) -> Result<Vec<PlainProducer>> {
+        apart(self, count).await
+    }
+
     async fn claimers(&self, queues: usize) -> Result<Vec<PlainClaimer>> {
         let sql = Arc::new(crate::lab::connect(&self.url).await?);
         let claim = sql.prepare(CLAIM).await?;
@@ -72,7 +84,8 @@ impl Contender for Plain {
     async fn completer(&self) -> Result<PlainCompleter> {
         let sql = crate::lab::connect(&self.url).await?;
         let complete = sql.prepare(COMPLETE).await?;
-        Ok(PlainCompleter { sql, complete })
+        let fail = sql.prepare(FAIL).await?;
+        Ok(PlainCompleter { sql, complete, fail })
     }
 }
 
@@ -93,9 +106,16 @@ impl Producer for PlainProducer {
     }
 }
 
+impl PlainClaimer {
+    /// Rows of id, kind, args and attempt.
+    async fn claim_rows(&self, limit: usize) -> Result<Vec<Row>> {
+        Ok(self.sql.query(&self.claim, &[&self.queue, &(limit as i64)]).await?)
+    }
+}
+
 impl Claimer<Vec<i64>> for PlainClaimer {
     async fn claim(&mut self, limit: usize) -> Result<Option<(Vec<i64>, usize)>> {
-        let rows = self.sql.query(&self.claim, &[&self.queue, &(limit as i64)]).await?;
+        let rows = self.claim_rows(limit).await?;
         let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         let count = ids.len();
         Ok((count > 0).then_some((ids, count)))
@@ -105,7 +125,31 @@ impl Claimer<Vec<i64>> for PlainClaimer {
 impl Completer<Vec<i64>> for PlainCompleter {
     async fn complete(&mut self, taken: Vec<i64>) -> Result<()> {
         let done = self.sql.execute(&self.complete, &[&taken]).await?;
-        anyhow::ensure!(done == taken.len() as u64, "{done} of {} were completed", taken.len());
-        Ok(())
+        ended(done, taken.len())
     }
+}
+
+impl Ender<Vec<i64>> for PlainCompleter {
+    async fn end(&mut self, taken: Vec<i64>, fails: impl Fn(usize) -> bool + Send) -> Result<()> {
+        let count = taken.len();
+        let (mut failed, mut completed) = (Vec::new(), Vec::new());
+        for (nth, id) in taken.into_iter().enumerate() {
+            if fails(nth) { failed.push(id) } else { completed.push(id) }
+        }
+        if failed.is_empty() {
+            return self.complete(completed).await;
+        }
+        let both = self.sql.transaction().await?;
+        let mut done = both.execute(&self.fail, &[&failed, &ERROR]).await?;
+        if !completed.is_empty() {
+            done += both.execute(&self.complete, &[&completed]).await?;
+        }
+        both.commit().await?;
+        ended(done, count)
+    }
+}
+
+fn ended(done: u64, of: usize) -> Result<()> {
+    anyhow::ensure!(done == of as u64, "{done} of {of} jobs ended");
+    Ok(())
 }

@@ -7,12 +7,15 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use awa::{Client, PruneOutcome, Ring, limits};
 
+use crate::calls::Times;
 use crate::contender::{Contender, Ours, Producer, args, queue_name};
 use crate::report::Sample;
 use crate::scenario::history::{Ending, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, measured};
 
-const SCENARIO: &str = "carry";
+pub(crate) const SCENARIO: &str = "carry";
+pub(crate) const NOTE: &str =
+    "a call is one prune of the queue ring. Awa's own housekeeping: no baseline has it.";
 const WRAPS: u64 = 20;
 /// Segments between two looks at the claim ring.
 const CLAIMS_KEPT: u64 = 8;
@@ -30,7 +33,7 @@ struct Case {
 
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
     for (one_in, name) in FAILING {
-        for _ in 0..bench.runs {
+        for _ in 0..bench.runs_of_long_cases() {
             let without = one(bench, Case { name, one_in, without: None }).await?;
             one(bench, Case { name, one_in, without: Some(without) }).await?;
         }
@@ -53,6 +56,7 @@ async fn one(bench: &mut Bench, case: Case) -> Result<f64> {
     let segments = WRAPS * limits::QUEUE_SLOTS as u64;
     let mut carried = 0;
     let mut held = 0;
+    let prunes = Times::new();
     let cost = measured(&bench.lab, &place, each * segments, || async {
         let client = ours.client().await?;
         let mut producer = ours.producer().await?;
@@ -60,7 +64,7 @@ async fn one(bench: &mut Bench, case: Case) -> Result<f64> {
         for segment in 0..segments {
             producer.copy(0, (0..each).map(|n| args(SMALL, segment * each + n)).collect()).await?;
             ending.end(0, each, failures).await?;
-            carried += next_segment(&client, floor).await?;
+            carried += next_segment(&client, floor, &prunes).await?;
             if segment % CLAIMS_KEPT == 0 {
                 forget_claims(&client).await?;
             }
@@ -73,6 +77,7 @@ async fn one(bench: &mut Bench, case: Case) -> Result<f64> {
     let wal = cost.each(cost.wal_bytes);
     let (jobs, carried) = (cost.jobs as f64, carried as f64);
     let mut sample = Sample::new(SCENARIO, name, Ours::NAME, cost)
+        .with_latency(prunes.latency())
         .with("carries a failure", carried / failed)
         .with("carries a job", carried / jobs)
         .with("failures held", held as f64);
@@ -85,10 +90,10 @@ async fn one(bench: &mut Bench, case: Case) -> Result<f64> {
 }
 
 /// Opens the next segment, and prunes for it if that must be. Gives how many failures were carried.
-async fn next_segment(client: &Client, floor: Duration) -> Result<i64> {
+async fn next_segment(client: &Client, floor: Duration, prunes: &Times) -> Result<i64> {
     let mut carried = 0;
     while !rotate(client, Ring::Queue).await? {
-        match client.prune_oldest(floor).await? {
+        match prunes.time(client.prune_oldest(floor)).await? {
             PruneOutcome::Pruned { carried_failed_rows, .. } => carried += carried_failed_rows,
             other => bail!("{other}"),
         }

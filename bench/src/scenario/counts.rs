@@ -11,22 +11,25 @@ use anyhow::{Context, Result, ensure};
 use awa::tokio_postgres::{self, Statement};
 use awa::{Client, Ring};
 
+use crate::calls::Times;
 use crate::contender::{
     Claimer, Completer, Contender, Ours, Plain, Producer, SCHEMA, args, queue_name,
 };
 use crate::lab::{Place, connect};
 use crate::meter::{Cost, ended, on_cpu};
-use crate::report::{Latency, Sample, histogram, short};
+use crate::report::{Sample, short};
 use crate::scenario::history::{Ending, forget_claims, interleave, rotate};
 use crate::scenario::{Bench, SMALL};
 
-const SCENARIO: &str = "counts";
-/// Terminal rows that are retained. The last is for those who asked for so many jobs.
+pub(crate) const SCENARIO: &str = "counts";
+pub(crate) const NOTE: &str =
+    "units and calls are exact counts of one queue. The floor keeps no state to count.";
+/// Terminal rows that are retained.
 const RETAINED: [u64; 4] = [10_000, 100_000, 1_000_000, 5_000_000];
-const LARGE: u64 = 1_000_000;
+/// Writing that history takes long: one run must do.
+const LARGE: u64 = 5_000_000;
 /// Queues whose jobs alternate, and the terminal rows of all of them.
-const ALTERNATING: [usize; 2] = [2, 64];
-const ALTERNATING_ROWS: u64 = 1_000_000;
+const ALTERNATING: [(usize, u64); 3] = [(2, 1_000_000), (64, 1_000_000), (2, LARGE)];
 /// Jobs that come before the next claims, where they are claimed as they come.
 const COMING: u64 = 1_024;
 /// Calls of a sample, unless they take too long.
@@ -86,26 +89,32 @@ fn counting(place: &Place) -> String {
 
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
     for rows in RETAINED {
-        if rows > LARGE && bench.jobs < LARGE {
-            continue;
-        }
         let case = format!("{} retained", short(rows as f64));
-        for _ in 0..bench.runs {
+        for _ in 0..bench.runs_of(rows) {
             ours(bench, &case, History { rows, queues: 1, at_once: u64::MAX }).await?;
             plain(bench, &case, rows).await?;
         }
     }
-    for queues in ALTERNATING {
-        let rows = ALTERNATING_ROWS;
+    for (queues, rows) in ALTERNATING {
         let name = format!("{} retained of {queues} alternating queues", short(rows as f64));
         for (how, at_once) in [("late", u64::MAX), ("as they come", COMING)] {
+            // So many come slowly.
+            if rows >= LARGE && at_once == COMING {
+                continue;
+            }
             let case = format!("{name}, claimed {how}");
-            for _ in 0..bench.runs {
+            for _ in 0..bench.runs_of(rows) {
                 ours(bench, &case, History { rows, queues, at_once }).await?;
             }
         }
     }
     Ok(())
+}
+
+impl Bench {
+    fn runs_of(&self, rows: u64) -> usize {
+        if rows >= LARGE { 1 } else { self.runs_of_long_cases() }
+    }
 }
 
 /// What was done before anything is counted.
@@ -181,12 +190,10 @@ async fn counted<C: Contender, K: Counter>(
     let postmaster = bench.lab.pid()?;
     let before = cpu(session, postmaster)?;
     let begun = Instant::now();
-    let mut times = histogram();
+    let times = Times::new();
     let mut calls = 0;
     while calls < CALLS && begun.elapsed() < PATIENCE {
-        let asked = Instant::now();
-        let completed = counter.completed().await?;
-        times.record(asked.elapsed().as_micros().max(1) as u64)?;
+        let completed = times.time(counter.completed()).await?;
         ensure!(completed >= least, "{completed} completed jobs, {least} before");
         least = completed;
         calls += 1;
@@ -201,7 +208,7 @@ async fn counted<C: Contender, K: Counter>(
     let client_cpu_us = f64::NAN;
     let cost = Cost { jobs: calls, seconds, server_cpu_us, client_cpu_us, ..Cost::default() };
     Ok(Sample::new(SCENARIO, case, C::NAME, cost)
-        .with_latency(Latency::of(&times))
+        .with_latency(times.latency())
         .with("flowing/s", flown as f64 / seconds))
 }
 

@@ -3,11 +3,13 @@
 
 use anyhow::Result;
 
+use crate::calls::Call;
 use crate::contender::{Contender, Floor, Ours, Plain};
 use crate::report::Sample;
-use crate::scenario::{Bench, SMALL, drain, fill, measured};
+use crate::scenario::{Backlog, Bench, SMALL, drained, fill};
 
-const SCENARIO: &str = "drain";
+pub(crate) const SCENARIO: &str = "drain";
+pub(crate) const NOTE: &str = "a call is one claim; completions are beside it.";
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -79,10 +81,9 @@ async fn one<C: Contender>(bench: &mut Bench, case: Case) -> Result<()> {
     let pin = if case.pinned { Some(place.pin().await?) } else { None };
     fill(&contender, case.queues, each, case.bytes).await?;
     C::settle(&place).await?;
-    let cost =
-        measured(&bench.lab, &place, jobs, || drain(&contender, case.queues, case.batch, jobs))
-            .await?;
+    let backlog = Backlog { jobs, queues: case.queues, batch: case.batch };
+    let (cost, calls) = drained(&bench.lab, &place, &contender, backlog).await?;
     drop(pin);
-    bench.take(Sample::new(SCENARIO, case.name, C::NAME, cost));
+    bench.take(Sample::new(SCENARIO, case.name, C::NAME, cost).with_calls(Call::Claim, &calls));
     bench.lab.clear(place).await
 }

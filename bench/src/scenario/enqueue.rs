@@ -2,15 +2,20 @@
 
 use anyhow::Result;
 
-use crate::contender::{Contender, Floor, Ours, Plain, Producer, args};
+use crate::calls::Call;
+use crate::contender::{Clocked, Contender, Floor, Ours, Plain, Producer, args};
 use crate::report::Sample;
 use crate::scenario::{Bench, SMALL, measured};
 
-const SCENARIO: &str = "enqueue";
+pub(crate) const SCENARIO: &str = "enqueue";
+pub(crate) const NOTE: &str = "a call is one transaction of a producer. Producers of one process share Awa's client; those of the baselines have \
+    a connection each in any case.";
 
 #[derive(Clone, Copy)]
 struct Case {
     producers: usize,
+    /// Whether they share what a process would share.
+    one_process: bool,
     /// Jobs a transaction.
     batch: usize,
     by_copy: bool,
@@ -19,17 +24,25 @@ struct Case {
     share: u64,
 }
 
-const CASES: [Case; 10] = [
-    Case { producers: 1, batch: 1, by_copy: false, bytes: SMALL, share: 20 },
-    Case { producers: 8, batch: 1, by_copy: false, bytes: SMALL, share: 10 },
-    Case { producers: 1, batch: 500, by_copy: false, bytes: SMALL, share: 1 },
-    Case { producers: 1, batch: 500, by_copy: false, bytes: 100, share: 1 },
-    Case { producers: 1, batch: 500, by_copy: false, bytes: 1_000, share: 2 },
-    Case { producers: 1, batch: 20, by_copy: false, bytes: 100_000, share: 100 },
-    Case { producers: 8, batch: 500, by_copy: false, bytes: SMALL, share: 1 },
-    Case { producers: 1, batch: 10_000, by_copy: true, bytes: SMALL, share: 1 },
-    Case { producers: 1, batch: 10_000, by_copy: true, bytes: 1_000, share: 2 },
-    Case { producers: 8, batch: 5_000, by_copy: true, bytes: SMALL, share: 1 },
+const CASES: [Case; 11] = [
+    Case { producers: 1, one_process: false, batch: 1, by_copy: false, bytes: SMALL, share: 20 },
+    Case { producers: 8, one_process: false, batch: 1, by_copy: false, bytes: SMALL, share: 10 },
+    Case { producers: 8, one_process: true, batch: 1, by_copy: false, bytes: SMALL, share: 10 },
+    Case { producers: 1, one_process: false, batch: 500, by_copy: false, bytes: SMALL, share: 1 },
+    Case { producers: 1, one_process: false, batch: 500, by_copy: false, bytes: 100, share: 1 },
+    Case { producers: 1, one_process: false, batch: 500, by_copy: false, bytes: 1_000, share: 2 },
+    Case {
+        producers: 1,
+        one_process: false,
+        batch: 20,
+        by_copy: false,
+        bytes: 100_000,
+        share: 100,
+    },
+    Case { producers: 8, one_process: false, batch: 500, by_copy: false, bytes: SMALL, share: 1 },
+    Case { producers: 1, one_process: false, batch: 10_000, by_copy: true, bytes: SMALL, share: 1 },
+    Case { producers: 1, one_process: false, batch: 10_000, by_copy: true, bytes: 1_000, share: 2 },
+    Case { producers: 8, one_process: false, batch: 5_000, by_copy: true, bytes: SMALL, share: 1 },
 ];
 
 impl Case {
@@ -39,7 +52,11 @@ impl Case {
             (false, 1) => "one a transaction".to_owned(),
             (false, rows) => format!("batches of {rows}"),
         };
-        let producers = if self.producers == 1 { "1 producer" } else { "8 producers" };
+        let producers = match (self.producers, self.one_process) {
+            (1, _) => "1 producer".to_owned(),
+            (many, false) => format!("{many} producers"),
+            (many, true) => format!("{many} producers of one process"),
+        };
         format!("{how}, {producers}, {} B", self.bytes)
     }
 
@@ -71,10 +88,11 @@ async fn one<C: Contender>(bench: &mut Bench, case: Case) -> Result<()> {
     let contender = C::install(&place, 1).await?;
     let loads = case.loads(bench.jobs);
     let jobs = loads.iter().flatten().map(|batch| batch.len() as u64).sum();
+    let (contender, calls) = Clocked::new(&contender);
     let cost = measured(&bench.lab, &place, jobs, || async {
         let mut tasks = Vec::new();
-        for load in loads {
-            let mut producer = contender.producer().await?;
+        let producers = contender.producers(case.producers, case.one_process).await?;
+        for (load, mut producer) in loads.into_iter().zip(producers) {
             tasks.push(tokio::spawn(async move {
                 for batch in load {
                     if case.by_copy {
@@ -92,6 +110,7 @@ async fn one<C: Contender>(bench: &mut Bench, case: Case) -> Result<()> {
         Ok(())
     })
     .await?;
-    bench.take(Sample::new(SCENARIO, case.name(), C::NAME, cost));
+    let sample = Sample::new(SCENARIO, case.name(), C::NAME, cost);
+    bench.take(sample.with_calls(Call::Enqueue, &calls));
     bench.lab.clear(place).await
 }

@@ -1,16 +1,17 @@
 //! Jobs that fail for good, jobs that are not eligible for the compact path, and failures that are held.
 
 use anyhow::Result;
-use awa::core::ClaimedJob;
-use awa::core::machine::close::Finished;
 use awa::{Job, Ring};
 use serde_json::json;
 
-use crate::contender::{Contender, KIND, Ours, args, queue_name};
+use crate::calls::Call;
+use crate::contender::{Clocked, Contender, Ender, KIND, Ours, Plain, args, queue_name};
+use crate::lab::Place;
 use crate::report::Sample;
-use crate::scenario::{Bench, SMALL, drain, fill, measured};
+use crate::scenario::{Backlog, Bench, SMALL, drained, end_all, fill, measured};
 
-const SCENARIO: &str = "failing";
+pub(crate) const SCENARIO: &str = "failing";
+pub(crate) const NOTE: &str = "a call is one claim of 512; the ends of its jobs are beside it. The floor can't say that a job failed.";
 const BATCH: usize = 512;
 /// Rows of one COPY.
 const FILL_ROWS: u64 = 10_000;
@@ -40,39 +41,69 @@ const CASES: [Case; 6] = [
     Case { name: "all succeed, 100,000 failures held", fails: None, general: None, held: HELD },
 ];
 
+impl Case {
+    /// The plain table has one path, and what it holds of failures is not what Awa carries.
+    fn has_baseline(&self) -> bool {
+        self.general.is_none() && self.held == 0
+    }
+}
+
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
     for case in CASES {
         for _ in 0..bench.runs {
-            one(bench, case).await?;
+            ours(bench, case).await?;
+            if case.has_baseline() {
+                plain(bench, case).await?;
+            }
         }
     }
     Ok(())
 }
 
-async fn one(bench: &mut Bench, case: Case) -> Result<()> {
-    bench.say(format!("{SCENARIO}: {}", case.name));
+async fn ours(bench: &mut Bench, case: Case) -> Result<()> {
+    bench.say(format!("{SCENARIO}: {}: {}", case.name, Ours::NAME));
     let place = bench.lab.place().await?;
     let contender = Ours::install(&place, 1).await?;
     if case.held > 0 {
         hold(&contender, case.held).await?;
     }
-    let jobs = bench.jobs;
-    fill_mixed(&contender, jobs, case.general).await?;
-    let cost = measured(&bench.lab, &place, jobs, || async {
-        match case.fails {
-            None if case.general.is_none() => drain(&contender, 1, BATCH, jobs).await,
-            fails => end_all(&contender, jobs, fails).await,
-        }
-    })
-    .await?;
-    bench.take(Sample::new(SCENARIO, case.name, Ours::NAME, cost));
+    fill_mixed(&contender, bench.jobs, case.general).await?;
+    ended(bench, &place, &contender, case).await?;
     bench.lab.clear(place).await
+}
+
+async fn plain(bench: &mut Bench, case: Case) -> Result<()> {
+    bench.say(format!("{SCENARIO}: {}: {}", case.name, Plain::NAME));
+    let place = bench.lab.place().await?;
+    let contender = Plain::install(&place, 1).await?;
+    fill(&contender, 1, bench.jobs, SMALL).await?;
+    Plain::settle(&place).await?;
+    ended(bench, &place, &contender, case).await?;
+    bench.lab.clear(place).await
+}
+
+/// Takes a sample of ending all jobs as the case says.
+async fn ended<C>(bench: &mut Bench, place: &Place, contender: &C, case: Case) -> Result<()>
+where
+    C: Contender,
+    C::Completer: Ender<C::Taken>,
+{
+    let jobs = bench.jobs;
+    let (cost, calls) = if case.fails.is_none() && case.general.is_none() {
+        drained(&bench.lab, place, contender, Backlog { jobs, queues: 1, batch: BATCH }).await?
+    } else {
+        let (clocked, calls) = Clocked::new(contender);
+        let ending = || end_all(&clocked, jobs, BATCH, case.fails);
+        (measured(&bench.lab, place, jobs, ending).await?, calls)
+    };
+    bench.take(Sample::new(SCENARIO, case.name, C::NAME, cost).with_calls(Call::Claim, &calls));
+    Ok(())
 }
 
 /// Fails jobs for good and turns the ring once, as a service that has been running would find them.
 pub(crate) async fn hold(contender: &Ours, failures: u64) -> Result<()> {
     fill(contender, 1, failures, SMALL).await?;
-    end_all(contender, failures, Some(1)).await?;
+    end_all(contender, failures, BATCH, Some(1)).await?;
     contender.client().await?.rotate(Ring::Queue).await?;
     Ok(())
 }
@@ -97,30 +128,4 @@ async fn fill_mixed(contender: &Ours, jobs: u64, general: Option<u64>) -> Result
         filled += rows;
     }
     Ok(())
-}
-
-/// Claims and ends jobs; one in `fails` fails for good, the others succeed on the path that they may.
-async fn end_all(contender: &Ours, jobs: u64, fails: Option<u64>) -> Result<()> {
-    let mut claimers = contender.claimers(1).await?;
-    let mut completer = contender.completer().await?;
-    let mut number = 0_u64;
-    while number < jobs {
-        let limit = BATCH.min((jobs - number) as usize);
-        let claimed = claimers[0].claim_jobs(limit).await?;
-        anyhow::ensure!(!claimed.is_empty(), "{number} of {jobs} jobs were there");
-        let ended = claimed.iter().map(|job| {
-            number += 1;
-            end(job, fails.is_some_and(|every| number.is_multiple_of(every)))
-        });
-        completer.finish(ended.collect()).await?;
-    }
-    Ok(())
-}
-
-fn end(job: &ClaimedJob, fails: bool) -> Finished {
-    if fails {
-        Finished::failed_for_good(job, b"the far end said no")
-    } else {
-        Finished::completed(job)
-    }
 }

@@ -1,16 +1,12 @@
 //! Terminal rows as the engine itself writes them: by COPY, claims and completions.
 
 use anyhow::{Context, Result, bail, ensure};
-use awa::core::ClaimedJob;
 use awa::core::machine::close::Finished;
 use awa::{Client, Job, PruneOutcome, Ring, RotateOutcome, limits};
 use std::time::Duration;
 
-use crate::contender::{Contender, KIND, Ours, args, queue_name};
+use crate::contender::{Contender, KIND, Ours, args, failure, queue_name};
 use crate::scenario::{FILL_ROWS, SMALL};
-
-/// What a failed attempt says.
-const ERROR: &[u8] = b"connection refused: upstream at 10.0.0.7:8443";
 
 /// Claims and ends jobs of one queue after another, on connections that stay.
 pub(crate) struct Ending {
@@ -43,11 +39,6 @@ impl Ending {
         }
         Ok(())
     }
-}
-
-/// An attempt that failed for good.
-pub(crate) fn failure(job: &ClaimedJob) -> Finished {
-    Finished::failed_for_good(job, ERROR)
 }
 
 /// Appends `jobs` jobs by COPY. They go to the queues in turn, one by one: each queue's positions have gaps

@@ -15,7 +15,8 @@ use crate::report::{Sample, short};
 use crate::scenario::history::{Ending, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
 
-const SCENARIO: &str = "idle";
+pub(crate) const SCENARIO: &str = "idle";
+pub(crate) const NOTE: &str = "units are seconds; nothing is called. What idles is Awa's own worker and housekeeping: no baseline has them.";
 /// Failures held. The ring has turned on once since they failed.
 const HELD: [u64; 2] = [1, 100_000];
 const SHORT: Duration = Duration::from_secs(10);
@@ -25,7 +26,7 @@ const CONCURRENCY: u32 = 64;
 
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
     for held in HELD {
-        for _ in 0..bench.runs {
+        for _ in 0..bench.runs_of_long_cases() {
             one(bench, held).await?;
         }
     }

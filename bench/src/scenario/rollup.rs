@@ -6,14 +6,15 @@ use awa::core::ClaimedJob;
 use awa::core::machine::rollup::{Rollup, RollupOutcome};
 use awa::{Ring, Slot, limits};
 
-use crate::contender::{Contender, Ours};
+use crate::contender::{Contender, Ours, failure};
 use crate::lab::Place;
 use crate::report::{Sample, short};
-use crate::scenario::history::{failure, forget_claims, rotate};
+use crate::scenario::history::{forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
 use crate::timed::{Watched, ms, watched};
 
-const SCENARIO: &str = "rollup";
+pub(crate) const SCENARIO: &str = "rollup";
+pub(crate) const NOTE: &str = "units are deltas; a call is one run of the machine. Awa's own housekeeping: no baseline has it.";
 
 /// So many deltas are written by flushes that fail so many jobs of each of so many queues: each flush writes
 /// one for each lane and bucket that it meets, and the buckets of consecutive jobs differ.
@@ -34,7 +35,7 @@ const BUCKETS: u64 = limits::COUNTER_BUCKETS as u64;
 
 pub(crate) async fn run(bench: &mut Bench) -> Result<()> {
     for case in CASES {
-        for _ in 0..bench.runs {
+        for _ in 0..bench.runs_of_long_cases() {
             one(bench, case).await?;
         }
     }
@@ -58,6 +59,7 @@ async fn one(bench: &mut Bench, case: Case) -> Result<()> {
     let mut sample = Sample::new(SCENARIO, name, Ours::NAME, cost);
     if let Some(folded) = folded {
         sample = sample
+            .with_latency(folded.times.latency())
             .with("total ms", ms(folded.times.total()))
             .with("exclusive ms", ms(folded.waited));
     }

@@ -3,11 +3,14 @@
 use anyhow::{Context, Result};
 use awa::Worker;
 
+use crate::calls::Call;
 use crate::contender::{Contender, Floor, Ours, Plain, queue_name};
 use crate::report::Sample;
-use crate::scenario::{Bench, SMALL, drain, fill, measured};
+use crate::scenario::{Backlog, Bench, SMALL, drained, fill, measured};
 
-const SCENARIO: &str = "worker";
+pub(crate) const SCENARIO: &str = "worker";
+pub(crate) const NOTE: &str = "the worker makes its calls itself, and none of them is timed. The baselines are \
+    drained by hand: a call is one claim of 512.";
 /// Jobs of a queue that run at a time: few, and more than a claim brings.
 const CONCURRENCIES: [u32; 2] = [64, 1_024];
 /// How the baselines are drained: as large as the worker's own claims.
@@ -57,8 +60,9 @@ async fn baseline<C: Contender>(bench: &mut Bench, concurrency: u32) -> Result<(
     let contender = C::install(&place, 1).await?;
     fill(&contender, 1, bench.jobs, SMALL).await?;
     C::settle(&place).await?;
-    let jobs = bench.jobs;
-    let cost = measured(&bench.lab, &place, jobs, || drain(&contender, 1, BATCH, jobs)).await?;
-    bench.take(Sample::new(SCENARIO, case(concurrency), C::NAME, cost));
+    let backlog = Backlog { jobs: bench.jobs, queues: 1, batch: BATCH };
+    let (cost, calls) = drained(&bench.lab, &place, &contender, backlog).await?;
+    let sample = Sample::new(SCENARIO, case(concurrency), C::NAME, cost);
+    bench.take(sample.with_calls(Call::Claim, &calls));
     bench.lab.clear(place).await
 }
