@@ -155,6 +155,8 @@ async fn ours(bench: &mut Bench, case: &str, history: History) -> Result<()> {
         forget_claims(&client).await?;
     }
     drop((client, ending));
+    // Processes that end while others are measured would count with them.
+    place.alone().await?;
     let sample = counted::<Ours, OurCounter>(bench, &place, &contender, case, of_first).await?;
     // Only what is alike makes a line.
     bench.take(if queues == 1 { sample.with("retained rows", rows as f64) } else { sample });
