@@ -168,6 +168,30 @@ async fn a_late_claim_holds_its_slot_though_the_gate_was_passed() {
     assert_eq!(bench.rows("lease_claim_batches").await, 0);
 }
 
+/// R026-11: attempts of claims in several slots are closed by one statement, also where the ring has come
+/// round, so that later claims lie in lower slots.
+#[tokio::test]
+async fn attempts_of_several_claim_slots_are_closed_together() {
+    let bench = Bench::new().await;
+    for _ in 1..limits::CLAIM_SLOTS {
+        bench.client.rotate(Ring::Claim).await.unwrap();
+    }
+    let mut jobs = Vec::new();
+    for slot in [limits::CLAIM_SLOTS - 1, 0, 1] {
+        bench.enqueue(2).await;
+        jobs.extend(bench.claim(2).await);
+        assert_eq!(jobs[jobs.len() - 1].receipt.claim_slot, Slot(slot));
+        let pruned = bench.client.prune(Ring::Claim, None, Duration::ZERO).await.unwrap();
+        assert!(matches!(pruned, PruneOutcome::Pruned { .. }), "{pruned}");
+        bench.client.rotate(Ring::Claim).await.unwrap();
+    }
+    let (even, odd): (Vec<_>, Vec<_>) = jobs.chunks(2).map(|both| (&both[0], &both[1])).unzip();
+    let completed = even.into_iter().map(Finished::completed).collect();
+    assert_eq!(bench.finish(completed).await.closed.len(), 3);
+    let failed = odd.into_iter().map(|job| Finished::failed_for_good(job, b"broken")).collect();
+    assert_eq!(bench.finish(failed).await.closed.len(), 3);
+}
+
 /// R026-11: claims and completions touch the receipts of the claim slots that they name and no others, and
 /// the compact path touches no history that can be retried.
 #[tokio::test]
