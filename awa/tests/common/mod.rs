@@ -342,6 +342,15 @@ impl Bench {
         .await
     }
 
+    /// Waits until that sum is as large: PostgreSQL 14 tells of what ended sessions did half a second later.
+    pub async fn counted(&self, columns: &str, tables: &str, at_least: i64) {
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        while self.statistic(columns, tables).await < at_least {
+            assert!(tokio::time::Instant::now() < deadline, "{tables}: {columns} is not counted");
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// How many rows a table of the schema has.
     pub async fn rows(&self, table: &str) -> i64 {
         self.number(&format!("select count(*) from S.{table}")).await
