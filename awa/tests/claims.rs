@@ -209,7 +209,7 @@ async fn hot_statements_touch_the_children_that_they_name() {
     bench.complete(10).await;
     bench.complete(10).await;
     bench.settle(0).await;
-    bench.counted(touched, named, before.0 + 4).await;
+    assert!(bench.statistic(touched, named).await >= before.0 + 4, "what was touched is counted");
     assert_eq!(bench.statistic(touched, others).await, before.1);
     assert_eq!(bench.statistic("n_tup_ins", "^receipt_completion_batches_0$").await, 2);
     let elsewhere =
