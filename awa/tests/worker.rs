@@ -178,7 +178,7 @@ async fn a_worker_that_dies_gives_its_jobs_back() {
     assert_eq!((row.state, row.attempt.0, row.run_lease.0), (JobState::Completed, 2, 2));
 }
 
-/// H60: once a shutdown has begun nothing is claimed; a handler that ends in its grace is stored as it ended,
+/// H60: once a worker has heard of its shutdown it claims nothing; a handler that ends in its grace is stored as it ended,
 /// one that does not is stopped and its job handed back at once, also if that was its only attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graceful_shutdown_finishes_or_hands_back() {
@@ -213,7 +213,11 @@ async fn a_graceful_shutdown_finishes_or_hands_back() {
     watch.wait_for(|s| s.completed == 1).await.unwrap();
     assert_eq!(row(&bench, ids[1]).await.state, JobState::Running, "the grace goes on");
     let stats = shutdown.await.unwrap().unwrap();
-    assert_eq!((stats.claimed, stats.completed, stats.failed, stats.handed_back), (3, 1, 0, 2));
+    // A claim that was under way, or that the worker began before it heard of the shutdown, may have taken
+    // the late job as well: then that is handed back, too.
+    let late_claims = stats.claimed - 3;
+    assert!(late_claims <= 1, "{stats:?}");
+    assert_eq!((stats.completed, stats.failed, stats.handed_back), (1, 0, 2 + late_claims));
 
     assert_eq!(row(&bench, ids[0]).await.state, JobState::Completed);
     for id in [ids[1], ids[2]] {
@@ -222,7 +226,8 @@ async fn a_graceful_shutdown_finishes_or_hands_back() {
         assert_eq!((row.attempt.0, row.run_lease.0, row.payload), (0, 1, None));
     }
     let late = row(&bench, late).await;
-    assert_eq!((late.state, late.run_lease.0), (JobState::Available, 0));
+    assert_eq!((late.state, late.attempt.0), (JobState::Available, 0));
+    assert_eq!(late.run_lease.0.unsigned_abs(), late_claims);
     assert_eq!(bench.claim(10).await.len(), 3, "at once");
 }
 
@@ -422,7 +427,7 @@ impl Machine for HoldLane {
     }
 }
 
-/// Begins a shutdown: its drain is under way when this returns.
+/// Begins a shutdown: the worker is told of it when this returns.
 async fn begin_shutdown(
     working: Working,
     grace: Duration,
