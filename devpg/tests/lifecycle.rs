@@ -151,8 +151,7 @@ fn two_servers_at_once_are_two() {
 #[test]
 fn an_owner_that_is_killed_or_interrupted_leaves_nothing() {
     let signals = [("KILL", false), ("KILL", true), ("INT", true), ("TERM", false), ("HUP", true)];
-    // What nohup starts is not to end when a terminal hangs up, nor is what that starts.
-    for (name, to_group) in signals.into_iter().filter(|(name, _)| *name != "HUP" || !nohup()) {
+    for (name, to_group) in signals.into_iter().filter(|(name, _)| !is_ignored(name)) {
         let scratch = Scratch::new();
         let mut holder = Holder::start(&mut program(&scratch));
         let directory = holder.directory();
@@ -165,11 +164,19 @@ fn an_owner_that_is_killed_or_interrupted_leaves_nothing() {
     }
 }
 
-/// Whether this process ignores SIGHUP, as its children then do.
-fn nohup() -> bool {
+/// Whether this process ignores a signal, and its children therefore do: one that a shell started in the
+/// background ignores SIGINT, and one that nohup started SIGHUP.
+fn is_ignored(signal: &str) -> bool {
+    let number = match signal {
+        "HUP" => 1,
+        "INT" => 2,
+        "KILL" => 9,
+        "TERM" => 15,
+        other => panic!("{other} is not sent here"),
+    };
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1
+    u64::from_str_radix(ignored.trim(), 16).unwrap() & (1 << (number - 1)) != 0
 }
 
 /// At whatever moment the owner is killed: `initdb` at its beginning, in its middle, the server
