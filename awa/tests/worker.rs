@@ -178,8 +178,9 @@ async fn a_worker_that_dies_gives_its_jobs_back() {
     assert_eq!((row.state, row.attempt.0, row.run_lease.0), (JobState::Completed, 2, 2));
 }
 
-/// H60: once a worker has heard of its shutdown it claims nothing; a handler that ends in its grace is stored as it ended,
-/// one that does not is stopped and its job handed back at once, also if that was its only attempt.
+/// H60: once a worker has heard of its shutdown it claims nothing; a handler that ends in its grace is stored
+/// as it ended, one that does not is stopped and its job handed back at once, also if that was its only
+/// attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graceful_shutdown_finishes_or_hands_back() {
     let bench = Bench::new().await;

@@ -14,6 +14,7 @@ pub mod duties;
 pub mod leader;
 pub mod policy;
 pub mod scheduler;
+pub mod wakes;
 
 /// Microseconds on the host's monotonic clock, from any start. It times waiting only and never
 /// becomes data: what is stored bears the database's [`crate::Instant`].

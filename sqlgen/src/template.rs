@@ -27,6 +27,7 @@ const LEAVES: &[(&str, &str)] = &[
     ("window_low", include_str!("../sql/leaf/window_low.sql")),
     ("ready_first", include_str!("../sql/leaf/ready_first.sql")),
     ("named_claims", include_str!("../sql/leaf/named_claims.sql")),
+    ("between_named", include_str!("../sql/leaf/between_named.sql")),
     ("proved", include_str!("../sql/leaf/proved.sql")),
     ("held", include_str!("../sql/leaf/held.sql")),
     ("released", include_str!("../sql/leaf/released.sql")),

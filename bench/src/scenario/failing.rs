@@ -8,13 +8,11 @@ use crate::calls::Call;
 use crate::contender::{Clocked, Contender, Ender, KIND, Ours, Plain, args, queue_name};
 use crate::lab::Place;
 use crate::report::Sample;
-use crate::scenario::{Backlog, Bench, SMALL, drained, end_all, fill, measured};
+use crate::scenario::{Backlog, Bench, FILL_ROWS, SMALL, drained, end_all, fill, measured};
 
 pub(crate) const SCENARIO: &str = "failing";
 pub(crate) const NOTE: &str = "a call is one claim of 512; the ends of its jobs are beside it. The floor can't say that a job failed.";
 const BATCH: usize = 512;
-/// Rows of one COPY.
-const FILL_ROWS: u64 = 10_000;
 /// Failures that are held while others are worked.
 const HELD: u64 = 100_000;
 

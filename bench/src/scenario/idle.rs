@@ -16,8 +16,8 @@ use crate::scenario::history::{Ending, forget_claims, rotate};
 use crate::scenario::{Bench, SMALL, fill, measured};
 
 pub(crate) const SCENARIO: &str = "idle";
-pub(crate) const NOTE: &str = "units are seconds; nothing is called. Of two workers one idles for longer: the difference is shown, and what is next to nothing \
-     may come out below it. What idles is Awa's own worker and housekeeping: no baseline has them.";
+pub(crate) const NOTE: &str = "units are seconds; nothing is called. Of two workers one idles for longer: the difference is shown, \
+     and what is next to nothing may come out below it. What idles is Awa's own worker and housekeeping: no baseline has them.";
 /// Failures held. The ring has turned on once since they failed.
 const HELD: [u64; 2] = [1, 100_000];
 const SHORT: Duration = Duration::from_secs(10);

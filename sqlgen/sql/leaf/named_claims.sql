@@ -1,10 +1,7 @@
 -- The claims that receipts name, one row each, with their arrays unpacked once: a subscript of a
 -- stored array would unpack the whole of it for every job. The tables come in the order in which
 -- prune locks them.
--- $1 int[]: claim slots, ascending, so that the first and the last say before anything is read which
--- children of the ring need be set up: to set up all was a fifth of what closing one job costs. now()
--- keeps the planner from seeing them, or a plan for certain slots would look cheaper than one for any, and
--- the server would plan each time.
+-- $1 int[]: claim slots, ascending: see leaf/between_named.sql.
 -- $2 bigint[]: claims. $3 int[], $4 int[]: the first and the last of the claim's jobs in $5 int[],
 -- one-based places; $6 bigint[], jobs; $7 bigint[], run leases.
 named_claims as materialized (
@@ -19,22 +16,19 @@ named_claims as materialized (
    cross join lateral (
      select *
        from {schema}.lease_claim_batches b
-      where b.claim_slot between case when now() is null then 0 else ($1::int[])[1] end
-                             and case when now() is null then 0 else ($1::int[])[cardinality($1::int[])] end
+      where b.claim_slot {between_named}
         and b.claim_slot = a.claim_slot and b.batch_id = a.batch_id
      offset 0) as b
    cross join lateral (
      select array_agg(c.receipts) as receipts
        from {schema}.lease_claim_closure_batches c
-      where c.claim_slot between case when now() is null then 0 else ($1::int[])[1] end
-                             and case when now() is null then 0 else ($1::int[])[cardinality($1::int[])] end
+      where c.claim_slot {between_named}
         and c.claim_slot = b.claim_slot and c.batch_id = b.batch_id
      offset 0) as t
    cross join lateral (
      select array_agg(c.receipt_id) as receipts
        from {schema}.lease_claim_closures c
-      where c.claim_slot between case when now() is null then 0 else ($1::int[])[1] end
-                             and case when now() is null then 0 else ($1::int[])[cardinality($1::int[])] end
+      where c.claim_slot {between_named}
         and c.claim_slot = b.claim_slot and c.batch_id = b.batch_id
      offset 0) as o
 )
