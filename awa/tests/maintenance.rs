@@ -51,46 +51,55 @@ async fn leader(bench: &Bench) -> i32 {
     bench.number(&format!("select pid from {LEADERSHIP}")).await as i32
 }
 
-/// Of several services one leads. When its session is lost another does within its next try, and the one
-/// that has lost it steps down; when the leader leaves, the next takes over. Whoever leads works.
+/// Of several services one leads. One that has lost its lock to another session steps down; when that
+/// session ends, one of them takes over within its next try, and works; when the leader leaves, the next
+/// takes over.
 #[tokio::test]
 async fn one_leads_and_another_takes_over() {
     let bench = Bench::alone().await;
     let first = service(&bench, HOUR).await;
     until(&first, |s| s.leading).await;
-    let second = service(&bench, HOUR).await;
-    let tried = "select count(*) from pg_stat_activity where datname = current_database()
-         and query like '%pg_try_advisory_lock%'";
-    bench.until(tried, |n| n > 0).await;
-    let third = service(&bench, HOUR).await;
-    assert!(!second.stats().leading && !third.stats().leading);
-
     let lost = leader(&bench).await;
-    bench.kill(lost).await;
-    // Either of them may be first.
-    let next = tokio::select! {
-        _ = until(&second, |s| s.leading) => &second,
-        _ = until(&third, |s| s.leading) => &third,
-    };
-    assert_ne!(leader(&bench).await, lost);
-    bench.client.enqueue(job(1).run_in(Duration::from_millis(1))).await.unwrap();
-    bench.until("select count(*) from S.ready_entries", |n| n == 1).await;
-    until(&first, |s| !s.leading).await;
-    assert!(next.stats().leading);
-    let leading = [&first, &second, &third].iter().filter(|s| s.stats().leading).count();
-    assert_eq!(leading, 1);
+    let (second, third) = (service(&bench, HOUR).await, service(&bench, HOUR).await);
 
-    first.shutdown().await;
-    let (leaving, staying) = if second.stats().leading { (second, third) } else { (third, second) };
-    assert!(!staying.stats().leading);
-    leaving.shutdown().await;
-    until(&staying, |s| s.leading).await;
-    staying.shutdown().await;
-    bench
-        .until("select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2", |n| {
-            n == 0
-        })
-        .await;
+    // A session that waits for the lock has it as soon as the leader's ends: nobody's try comes first.
+    let class = bench.number(&format!("select classid::int from {LEADERSHIP}")).await;
+    let other = common::connect_to(&bench).await;
+    let taking = format!("select pg_advisory_lock({class}, 0)");
+    let taken = tokio::join!(other.batch_execute(&taking), async {
+        bench.blocked_by(lost).await;
+        bench.kill(lost).await;
+    });
+    taken.0.unwrap();
+    until(&first, |s| !s.leading).await;
+    let mut services = vec![first, second, third];
+    assert!(services.iter().all(|s| !s.stats().leading));
+
+    drop(other);
+    let next = services.remove(who_leads(&services).await);
+    bench.client.enqueue(job(1).run_in(Duration::from_millis(1))).await.unwrap();
+    until(&next, |s| s.promoted == 1).await;
+    assert!(services.iter().all(|s| !s.stats().leading));
+
+    next.shutdown().await;
+    let last = services.remove(who_leads(&services).await);
+    for service in services {
+        assert!(!service.stats().leading);
+        service.shutdown().await;
+    }
+    last.shutdown().await;
+    bench.until(&format!("select count(*) from {LEADERSHIP}"), |n| n == 0).await;
+}
+
+/// Waits until one of them leads.
+async fn who_leads(services: &[MaintenanceService]) -> usize {
+    let mut waiting = tokio::task::JoinSet::new();
+    for (which, service) in services.iter().enumerate() {
+        let mut watch = service.watch();
+        waiting.spawn(async move { watch.wait_for(|s| s.leading).await.map(|_| which) });
+    }
+    let waited = tokio::time::timeout(SOON, waiting.join_next()).await;
+    waited.expect("one of them leads").unwrap().unwrap().unwrap()
 }
 
 /// A leader whose session ends knows it at once, long before it would make sure of its lock (30 s): it steps
