@@ -64,25 +64,7 @@ select d.job_id, d.state, l.queue, l.priority, l.enqueue_shard, d.kind, d.attemp
 with lanes as materialized (
   select l.lane_id from {schema}.queue_lanes l where $1::text is null or l.queue = $1
 ),
-claims (batch_id, receipts) as not materialized (
-  select b.batch_id, int8range(b.batch_id, b.batch_id + b.n)
-    from {schema}.lease_claim_batches b
-   where b.lane_id in (select lane_id from lanes)
-   union all
-  select {batch_of_receipt}, int8range(c.receipt_id, c.receipt_id, '[]')
-    from {schema}.lease_claims c
-   where c.lane_id in (select lane_id from lanes)
-),
-closures (batch_id, receipts) as not materialized (
-  select x.batch_id, x.receipts
-    from {schema}.lease_claim_closure_batches x
-   where x.batch_id >= 0
-   union all
-  select x.batch_id, int8multirange(int8range(x.receipt_id, x.receipt_id, '[]'))
-    from {schema}.lease_claim_closures x
-   where x.batch_id >= 0
-),
-{open_receipts},
+{open_of_lanes},
 attempts as (
   select b.batch_id + u.place - 1 as receipt_id, b.ready_slot, b.lane_id, u.lane_seq,
          coalesce(b.attempts[u.place], b.attempts[1]) as attempt,

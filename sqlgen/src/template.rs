@@ -17,6 +17,7 @@ const LEAVES: &[(&str, &str)] = &[
     ("truncate_filled", include_str!("../sql/leaf/truncate_filled.sql")),
     ("is_carried", include_str!("../sql/leaf/is_carried.sql")),
     ("counter_bucket", include_str!("../sql/leaf/counter_bucket.sql")),
+    ("open_of_lanes", include_str!("../sql/leaf/open_of_lanes.sql")),
     ("open_receipts", include_str!("../sql/leaf/open_receipts.sql")),
     ("unproved", include_str!("../sql/leaf/unproved.sql")),
     ("batch_of_receipt", include_str!("../sql/leaf/batch_of_receipt.sql")),

@@ -59,11 +59,7 @@ impl Machine for Enqueue {
     type Outcome = Result<Enqueued, Refusal>;
 
     fn start(&mut self) -> Turn<Self::Outcome> {
-        let steps = self.take_steps();
-        if steps.is_empty() {
-            return Turn::Commit(Ok(Enqueued { jobs: Vec::new(), lanes: Vec::new() }));
-        }
-        Turn::Last(steps)
+        begin(self.take_steps())
     }
 
     fn resume(&mut self, replies: Vec<Reply>) -> Turn<Self::Outcome> {
@@ -162,11 +158,7 @@ impl Machine for EnqueueDeferred {
     type Outcome = Result<Enqueued, Refusal>;
 
     fn start(&mut self) -> Turn<Self::Outcome> {
-        let steps = self.take_steps();
-        if steps.is_empty() {
-            return Turn::Commit(Ok(Enqueued { jobs: Vec::new(), lanes: Vec::new() }));
-        }
-        Turn::Last(steps)
+        begin(self.take_steps())
     }
 
     fn resume(&mut self, replies: Vec<Reply>) -> Turn<Self::Outcome> {
@@ -259,6 +251,14 @@ impl Wake {
 #[must_use]
 pub fn lanes_of(moved: &[(JobId, LaneId)]) -> Vec<LaneId> {
     distinct(moved.iter().map(|(_, lane)| *lane).collect())
+}
+
+/// Without steps there is nothing to enqueue.
+fn begin(steps: Vec<Step>) -> Turn<Result<Enqueued, Refusal>> {
+    if steps.is_empty() {
+        return Turn::Commit(Ok(Enqueued { jobs: Vec::new(), lanes: Vec::new() }));
+    }
+    Turn::Last(steps)
 }
 
 fn within_bounds<T>(jobs: &[T]) -> Result<i64, UserError> {

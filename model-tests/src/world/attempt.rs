@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use awa_core::{
     Attempt, BatchId, Ending, Exit, LaneId, OverdueAttempt, Receipt, ReceiptId, Reply, Ring,
-    Segment, Slot,
+    Segment, Slot, Xid,
 };
 
 use super::job::ready_of;
@@ -113,12 +113,7 @@ impl World {
         }
         let ids = plan.iter().map(|(id, ..)| *id).collect();
         for (receipt, exit, claim, taken, body) in plan {
-            let by = self.xid(s);
-            let (slot, batch, ready) = (claim.slot, claim.batch, claim.ready);
-            self.tables.closures.insert(by, Closure { slot, batch, receipt, ready });
-            self.tables.leases.take(&view, by, |l| l.receipt == receipt);
-            let own = (taken.job, taken.run_lease);
-            self.tables.progress.take(&view, by, |p| (p.job, p.run_lease) == own);
+            self.close(s, &view, receipt, &claim, &taken);
             self.end_attempt(s, &exit.ending, &claim, &taken, &body)?;
         }
         Ok(Reply::Closed(ids))
@@ -148,12 +143,7 @@ impl World {
         plan.sort_by_key(|(_, claim, taken, _)| (claim.lane, taken.seq));
         let mut ids = Vec::new();
         for (receipt, claim, taken, body) in plan {
-            let by = self.xid(s);
-            let (slot, batch, ready) = (claim.slot, claim.batch, claim.ready);
-            self.tables.closures.insert(by, Closure { slot, batch, receipt, ready });
-            self.tables.leases.take(&view, by, |l| l.receipt == receipt);
-            let own = (taken.job, taken.run_lease);
-            self.tables.progress.take(&view, by, |p| (p.job, p.run_lease) == own);
+            let by = self.close(s, &view, receipt, &claim, &taken);
             let seq = self.draw_position();
             let attempt = Attempt(taken.attempt.0 - 1);
             self.append(by, to, (claim.lane, seq), (attempt, taken.run_lease), taken.job, body);
@@ -161,6 +151,24 @@ impl World {
         }
         ids.sort_unstable();
         Ok(Reply::Closed(ids))
+    }
+
+    /// The receipt is closed by a row of its own, and what its attempt kept goes.
+    fn close(
+        &mut self,
+        s: SessionId,
+        view: &View,
+        receipt: ReceiptId,
+        claim: &Claim,
+        taken: &Taken,
+    ) -> Xid {
+        let by = self.xid(s);
+        let (slot, batch, ready) = (claim.slot, claim.batch, claim.ready);
+        self.tables.closures.insert(by, Closure { slot, batch, receipt, ready });
+        self.tables.leases.take(view, by, |l| l.receipt == receipt);
+        let own = (taken.job, taken.run_lease);
+        self.tables.progress.take(view, by, |p| (p.job, p.run_lease) == own);
+        by
     }
 
     fn end_attempt(
