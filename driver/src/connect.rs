@@ -150,15 +150,27 @@ mod tests {
     /// A port that nobody listens on: nothing else can have it while the socket is bound.
     #[tokio::test]
     async fn no_server_is_an_error_of_the_connection() {
-        let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let bound = tokio::net::TcpSocket::new_v4().unwrap();
+        bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = bound.local_addr().unwrap().port();
-        drop(bound);
         let url = format!("postgresql://ada:secret@127.0.0.1:{port}/app");
         let error = connect(&url).await.unwrap_err();
         assert!(error.is_connection() && !error.is_unknown(), "{error:?}");
         let said = error.to_string();
         assert!(said.starts_with(&format!("connect to 127.0.0.1:{port}: ")), "{said}");
         assert!(!format!("{error:?} {error}").contains("secret"), "{error:?}");
+    }
+
+    /// To try again would be of no use.
+    #[tokio::test]
+    async fn an_unreadable_connection_string_is_no_error_of_the_connection() {
+        let error = Connector::without_tls("host=localhost prot=5432").err().unwrap();
+        assert!(!error.is_connection() && !error.is_unknown(), "{error:?}");
+        let said = error.to_string();
+        assert!(
+            said.starts_with("read the connection string: ") && said.contains("prot"),
+            "{said}"
+        );
     }
 
     /// The system takes the connection for a socket that listens, and nobody ever answers on it.

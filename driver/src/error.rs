@@ -15,6 +15,8 @@ enum Kind {
     Postgres { doing: String, source: tokio_postgres::Error },
     /// The connection broke while a COMMIT was on its way.
     Unknown { doing: String, source: tokio_postgres::Error },
+    /// A connection string that can't be read: nothing was tried.
+    ConnectionString(tokio_postgres::Error),
     /// The books don't balance. Rolled back.
     Fault { doing: String, fault: Fault },
     /// The input can't be stored.
@@ -82,6 +84,11 @@ impl Error {
         Self(Box::new(Kind::Unknown { doing: doing.into(), source }))
     }
 
+    /// A connection string could not be read.
+    pub(crate) fn connection_string(source: tokio_postgres::Error) -> Self {
+        Self(Box::new(Kind::ConnectionString(source)))
+    }
+
     /// The engine's own error while `doing` something.
     pub fn fault(doing: impl Into<String>, fault: Fault) -> Self {
         Self(Box::new(Kind::Fault { doing: doing.into(), fault }))
@@ -117,7 +124,8 @@ impl Error {
             Kind::Postgres { source, .. } => {
                 source.is_closed() || source.as_db_error().is_none() || is_shutdown(source)
             }
-            Kind::Fault { .. }
+            Kind::ConnectionString(_)
+            | Kind::Fault { .. }
             | Kind::User(_)
             | Kind::Installation(_)
             | Kind::Refused { .. }
@@ -168,7 +176,8 @@ impl Error {
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match &*self.0 {
             Kind::Postgres { source, .. } | Kind::Unknown { source, .. } => source.code(),
-            Kind::Fault { .. }
+            Kind::ConnectionString(_)
+            | Kind::Fault { .. }
             | Kind::User(_)
             | Kind::Installation(_)
             | Kind::Refused { .. }
@@ -209,6 +218,9 @@ impl fmt::Display for Error {
                 "{doing}: the connection was lost in COMMIT, so it may or may not have happened: {}",
                 Said(source)
             ),
+            Kind::ConnectionString(source) => {
+                write!(f, "read the connection string: {}", Said(source))
+            }
             Kind::Fault { doing, fault } => write!(f, "{doing}: {fault} (rolled back)"),
             Kind::User(user) => user.fmt(f),
             Kind::Installation(mismatch) => mismatch.fmt(f),
@@ -244,7 +256,9 @@ impl fmt::Display for Said<'_> {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
-            Kind::Postgres { source, .. } | Kind::Unknown { source, .. } => Some(source),
+            Kind::Postgres { source, .. }
+            | Kind::Unknown { source, .. }
+            | Kind::ConnectionString(source) => Some(source),
             Kind::Fault { fault, .. } => Some(fault),
             Kind::User(user) => Some(user),
             Kind::Installation(_) | Kind::Refused { .. } | Kind::Isolation { .. } => None,

@@ -70,7 +70,7 @@ impl Connector {
     /// # Errors
     /// The text is no connection string.
     pub fn without_tls(url: &str) -> Result<Self, Error> {
-        let config = url.parse().map_err(|e| Error::postgres("read the connection string", e))?;
+        let config = url.parse().map_err(Error::connection_string)?;
         Ok(Self::new(config, tokio_postgres::NoTls))
     }
 
