@@ -9,7 +9,8 @@ use std::time::Duration;
 use awa_driver::core::{ClaimedJob, JobId, json};
 use serde::de::DeserializeOwned;
 
-/// How an attempt failed. `?` on any error gives [`Failure::retry`].
+/// How an attempt failed. `?` on any [`std::error::Error`] gives [`Failure::retry`] with the error and what
+/// caused it. What is none (`anyhow::Error`, a `Box<dyn Error>`) goes through `.map_err(Failure::retry)?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub(crate) error: String,
@@ -51,8 +52,20 @@ impl Failure {
 }
 
 impl<E: std::error::Error> From<E> for Failure {
+    /// Many errors say of themselves only what kind they are; what went wrong stands in their causes.
     fn from(error: E) -> Self {
-        Self::retry(error)
+        let mut told = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let said = inner.to_string();
+            // Others tell their causes, too.
+            if !told.contains(&said) {
+                told.push_str(": ");
+                told.push_str(&said);
+            }
+            cause = inner.source();
+        }
+        Self::retry(told)
     }
 }
 
@@ -156,5 +169,36 @@ impl Handlers {
                 })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Caused(&'static str, Option<Box<Caused>>);
+
+    impl std::fmt::Display for Caused {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Caused {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    /// An error that says only its kind (tokio-postgres's "db error") would leave an operator with nothing.
+    #[test]
+    fn a_failure_says_what_caused_it() {
+        let told = |error: Caused| Failure::from(error).error;
+        let root = || Some(Box::new(Caused("no such column", None)));
+        assert_eq!(told(Caused("db error", None)), "db error");
+        let chain = Caused("send mail", Some(Box::new(Caused("db error", root()))));
+        assert_eq!(told(chain), "send mail: db error: no such column");
+        assert_eq!(told(Caused("query: no such column", root())), "query: no such column");
     }
 }
