@@ -3,7 +3,8 @@
 
 mod common;
 
-use awa::{Client, Job, Mismatch};
+use awa::core::SchemaName;
+use awa::{Client, Job, Mismatch, UserError};
 use common::{Bench, connect, fresh_schema, url};
 
 /// H53: many migrate at once with one connection each; one migrates, none deadlocks, and the others
@@ -147,4 +148,23 @@ async fn unknown_schemas_and_queues_are_named() {
     let refused = bench.client.enqueue(job).await.unwrap_err();
     assert_eq!(refused.to_string(), "shard 3 of queue \"q\" is not declared");
     assert_eq!(bench.number("select count(*) from S.ready_entries").await, 0);
+}
+
+/// What is dropped is an installation: a schema with anything else in it stays.
+#[tokio::test]
+async fn a_schema_without_an_installation_is_not_dropped() {
+    let client = connect().await;
+    let name = fresh_schema();
+    let schema = SchemaName::new(&name).unwrap();
+    let foreign = format!("create schema {name}; create table {name}.invoices (id bigint)");
+    client.batch_execute(&foreign).await.unwrap();
+    let refused = awa::drop_installation(url(), &schema).await.unwrap_err();
+    let unknown = UserError::UnknownSchema { schema: name.clone() };
+    assert_eq!(refused.as_user_error(), Some(&unknown), "{refused}");
+    client.batch_execute(&format!("select id from {name}.invoices")).await.unwrap();
+
+    awa::migrate(url(), &name).await.unwrap();
+    awa::drop_installation(url(), &schema).await.unwrap();
+    let again = awa::drop_installation(url(), &schema).await.unwrap_err();
+    assert_eq!(again.as_user_error(), Some(&unknown), "{again}");
 }

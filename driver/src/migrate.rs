@@ -67,11 +67,20 @@ pub async fn check(client: &mut Client, schema: &SchemaName) -> Result<(), Error
     }
 }
 
-/// Drops the installation in `schema` and the schema with it: for tests and demonstrations.
+/// Drops the installation in `schema` and the schema with all else that is in it: for tests and
+/// demonstrations. A schema that holds no installation is left alone.
 ///
 /// # Errors
-/// PostgreSQL's.
+/// [`Error::as_user_error`]: there is no installation; or PostgreSQL's.
 pub async fn drop_installation(client: &Client, schema: &SchemaName) -> Result<(), Error> {
+    let found = client.query_one(&migrations::installed(schema.as_str()), &[]).await;
+    let found =
+        found.map_err(|e| Error::postgres(format!("observe schema {:?}", schema.as_str()), e))?;
+    let installed: bool = found.get(2);
+    if !installed {
+        let schema = schema.as_str().to_owned();
+        return Err(awa_core::UserError::UnknownSchema { schema }.into());
+    }
     let dropped = client.batch_execute(&migrations::drop_schema(schema.as_str())).await;
     dropped.map_err(|e| Error::postgres(format!("drop schema {:?}", schema.as_str()), e))
 }

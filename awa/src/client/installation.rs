@@ -24,10 +24,10 @@ pub async fn migrate(url: &str, schema: &str) -> Result<Migrated, Error> {
     awa_driver::migrate(&mut connect(url).await?, &schema).await
 }
 
-/// Drops an installation and its schema: for tests and demonstrations.
+/// Drops an installation and its schema, with all else that is in it: for tests and demonstrations.
 ///
 /// # Errors
-/// The server can't be reached or refuses.
+/// The schema holds no installation; the server can't be reached or refuses.
 pub async fn drop_installation(url: &str, schema: &SchemaName) -> Result<(), Error> {
     awa_driver::drop_installation(&connect(url).await?, schema).await
 }
