@@ -152,16 +152,19 @@ impl Client {
         }
     }
 
-    /// Makes a queue with `shards` lanes a priority, or the lanes that it lacks. Order is kept within a
-    /// shard; one shard means strict order (`R026-31`).
+    /// Makes a queue with `shards` lanes a priority, or the lanes that it lacks; shards are never taken
+    /// away. Order is kept within a shard; one shard means strict order (`R026-31`). Workers that
+    /// run hear of new ones with the first wake from there, or find them within minutes.
+    ///
+    /// Gives how many shards the queue has now.
     ///
     /// # Errors
     /// The name or the number is out of bounds.
-    pub async fn declare_queue(&self, name: &str, shards: i64) -> Result<(), Error> {
+    pub async fn declare_queue(&self, name: &str, shards: i64) -> Result<i64, Error> {
         let queue = QueueName::new(name)?;
         let lanes = self.run_settled(DeclareQueue::new(queue.clone(), shards)?).await?;
-        self.remember(queue, lanes);
-        Ok(())
+        let lanes = self.remember(queue, lanes);
+        Ok(lanes.iter().map(|lane| i64::from(lane.shard.0) + 1).max().unwrap_or(0))
     }
 
     fn remember(&self, queue: QueueName, lanes: Vec<Lane>) -> Arc<[Lane]> {
@@ -180,9 +183,14 @@ impl Client {
 
     /// The lanes of a declared queue.
     pub(crate) async fn lanes(&self, queue: &QueueName) -> Result<Arc<[Lane]>, Error> {
-        if let Some(lanes) = self.known_lanes(queue) {
-            return Ok(lanes);
+        match self.known_lanes(queue) {
+            Some(lanes) => Ok(lanes),
+            None => self.find_lanes(queue).await,
         }
+    }
+
+    /// The same as the server has them now: another process may have added shards since.
+    pub(crate) async fn find_lanes(&self, queue: &QueueName) -> Result<Arc<[Lane]>, Error> {
         let found = self.run_settled(FindLanes { queue: queue.clone() }).await?;
         if found.is_empty() {
             return Err(UserError::UnknownQueue { queue: queue.as_str().to_owned() }.into());

@@ -3,6 +3,7 @@
 
 mod claims;
 mod completions;
+mod lanes;
 mod listen;
 mod run;
 mod variables;

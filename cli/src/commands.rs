@@ -63,9 +63,9 @@ pub(crate) async fn run(options: Options) -> Done {
         }
         Command::Migrate { sql: false } => migrate(&place).await,
         Command::DeclareQueue { queue, shards } => {
-            place.client().await?.declare_queue(&queue, shards).await?;
+            let shards = place.client().await?.declare_queue(&queue, shards).await?;
             place.say(
-                &format!("Queue {queue} is declared with at least {}.", counted(shards, "shard")),
+                &format!("Queue {queue} is declared with {}.", counted(shards, "shard")),
                 &json!({ "queue": queue, "shards": shards }),
             )?;
             Ok(ExitCode::SUCCESS)
@@ -251,17 +251,21 @@ async fn rotate(place: &Place, ring: Ring) -> Done {
     let (text, value, code) = match place.client().await?.rotate(ring).await? {
         RotateOutcome::Rotated { sealed, opened } => (
             format!("Sealed {sealed} of the {ring} ring, opened {opened}."),
-            json!({ "sealed": sealed.slot.0, "opened": opened.slot.0, "generation": opened.generation.0 }),
+            json!({
+                "sealed_slot": sealed.slot.0,
+                "opened_slot": opened.slot.0,
+                "generation": opened.generation.0,
+            }),
             0,
         ),
         RotateOutcome::AlreadyRotated { current } => (
             format!("{current} is open already."),
-            json!({ "current": current.slot.0 }),
+            json!({ "current_slot": current.slot.0 }),
             NOT_ALLOWED,
         ),
         RotateOutcome::RingFull { current } => (
             format!("The {ring} ring is full: prune first. {current} stays open."),
-            json!({ "current": current.slot.0, "full": true }),
+            json!({ "current_slot": current.slot.0, "full": true }),
             NOT_ALLOWED,
         ),
     };
@@ -280,7 +284,8 @@ async fn prune(place: &Place, options: &Prune) -> Done {
     let code = match &outcome {
         PruneOutcome::Pruned { slot, carried_failed_rows, folded_failed, folded_other, .. } => {
             value = json!({
-                "pruned": slot.0,
+                "outcome": outcome.to_string(),
+                "pruned_slot": slot.0,
                 "carried_failed_rows": carried_failed_rows,
                 "folded_failed": folded_failed,
                 "folded_other": folded_other,

@@ -180,11 +180,13 @@ fn a_server_that_is_not_there_is_named() {
 fn one_is_not_many() {
     let bench = Bench::new();
     let said = |args: &[&str]| bench.run(args).done().out;
-    assert_eq!(said(&["declare-queue", "one"]), "Queue one is declared with at least 1 shard.\n");
+    assert_eq!(said(&["declare-queue", "one"]), "Queue one is declared with 1 shard.\n");
     assert_eq!(
         said(&["declare-queue", "two", "--shards", "2"]),
-        "Queue two is declared with at least 2 shards.\n"
+        "Queue two is declared with 2 shards.\n"
     );
+    // What it has, not what was asked for.
+    assert_eq!(bench.run(&["declare-queue", "two", "--json"]).done().json()["shards"], 2);
     bench.enqueue("{\"kind\":\"k\"}");
     bench.run(&["work", "q", "--drain", "--exec", "exit 1"]).done();
     assert_eq!(said(&["rebuild-counts"]), "Counted 1 row of history anew.\n");
@@ -216,4 +218,13 @@ fn one_job_is_operated_on_by_its_id() {
     }
     let nothing = "No failed job matched; nothing was discarded.\n";
     ends(&["discard-failed", "--queue", "q"], 0, nothing);
+}
+
+/// A log that goes to a file or a pipe is plain text, like all else there.
+#[test]
+fn a_log_has_colours_on_a_terminal_only() {
+    let bench = Bench::new();
+    let logged = bench.command(&["counts", "q"]).env("AWA_LOG", "trace").output().unwrap();
+    let said = String::from_utf8(logged.stderr).unwrap();
+    assert!(!said.is_empty() && !said.contains('\u{1b}'), "{said}");
 }

@@ -96,8 +96,16 @@ impl Client {
     }
 
     async fn placed(&self, job: Job) -> Result<NewJob, Error> {
+        let (priority, shard) = (job.priority.into(), Shard(job.shard));
         let lanes = self.lanes(&job.queue).await?;
-        let lane = lane_of(&job.queue, &lanes, job.priority.into(), Shard(job.shard))?;
+        let lane = match lane_of(&job.queue, &lanes, priority, shard) {
+            // Added since the lanes were looked up, perhaps.
+            Err(UserError::UnknownShard { .. }) => {
+                let lanes = self.find_lanes(&job.queue).await?;
+                lane_of(&job.queue, &lanes, priority, shard)?
+            }
+            known => known?,
+        };
         let payload = job.payload();
         Ok(NewJob::new(lane, job.kind, job.args, job.max_attempts.into(), payload)?)
     }

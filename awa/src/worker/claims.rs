@@ -10,7 +10,7 @@ use awa_driver::core::runtime::scheduler::{
     Claimed, Destiny, LaneSpec, QueueNo, QueueSpec, Scheduler, SchedulerAction, SchedulerConfig,
     Wake,
 };
-use awa_driver::core::{ClaimedJob, LaneId, QueueName, Refusal, Window, limits};
+use awa_driver::core::{ClaimedJob, Lane, LaneId, QueueName, Refusal, Window, limits};
 use awa_driver::{Era, Error};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::client::Client;
 use crate::clock::HostClock;
 use crate::worker::WorkerStats;
+use crate::worker::lanes::{Look, Lookout};
 use crate::worker::run::Runner;
 
 /// What the claimer hears.
@@ -51,6 +52,10 @@ enum Done {
     Poll {
         result: Result<PollDone, Error>,
     },
+    Look {
+        look: Look,
+        result: Result<Vec<(QueueNo, Arc<[Lane]>)>, Error>,
+    },
 }
 
 /// A poll that got an answer.
@@ -83,19 +88,16 @@ pub(crate) async fn start(
     let mut specs = Vec::new();
     let mut lanes_of = Vec::new();
     for (name, limit) in &plan.queues {
-        let lanes = plan.client.lanes(name).await?;
+        let lanes = plan.client.find_lanes(name).await?;
         lanes_of.push(lanes.iter().map(|l| l.lane).collect());
-        let spec = |l: &awa_driver::core::Lane| LaneSpec {
-            lane: l.lane,
-            priority: l.priority,
-            shard: l.shard,
-        };
         specs.push(QueueSpec { limit: *limit, lanes: lanes.iter().map(spec).collect() });
     }
+    let lookout = Lookout::start(specs.len(), tokio::time::Instant::now());
     let claimer = Claimer {
         scheduler: Scheduler::new(plan.scheduler, specs),
         plan,
         lanes_of,
+        lookout,
         windows: BTreeMap::new(),
         busy: BTreeSet::new(),
         talking: JoinSet::new(),
@@ -106,10 +108,15 @@ pub(crate) async fn start(
     Ok(tokio::spawn(claimer.run(inbox, draining)))
 }
 
+fn spec(lane: &Lane) -> LaneSpec {
+    LaneSpec { lane: lane.lane, priority: lane.priority, shard: lane.shard }
+}
+
 struct Claimer {
     plan: Plan,
     scheduler: Scheduler,
     lanes_of: Vec<Vec<LaneId>>,
+    lookout: Lookout,
     /// What is known of each lane; none after a broken connection.
     windows: BTreeMap<LaneId, Known>,
     /// Lanes with a claim in flight: their windows are out.
@@ -132,7 +139,11 @@ impl Claimer {
             if self.act() {
                 break;
             }
-            let wake = self.clock.at(self.scheduler.next_wake());
+            let mut wake = self.clock.at(self.scheduler.next_wake());
+            if !drains {
+                self.look();
+                wake = self.lookout.next_wake().map_or(wake, |look_at| look_at.min(wake));
+            }
             tokio::select! {
                 Some(event) = inbox.recv() => {
                     self.hear(event);
@@ -146,6 +157,7 @@ impl Claimer {
                         self.claimed(queue, lane, begun, result);
                     }
                     Ok(Done::Poll { result }) => self.polled(result),
+                    Ok(Done::Look { look, result }) => self.looked(look, result),
                     Err(error) => {
                         // The scheduler would wait for ever for what that task was to bring.
                         tracing::error!(%error, "a claim panicked; the worker stops");
@@ -186,11 +198,50 @@ impl Claimer {
         }
     }
 
-    /// Other processes' lanes are told on the same channel.
+    /// Other queues' lanes are told on the same channel, and so are new ones of ours.
     fn wake(&mut self, lane: LaneId) {
         if self.lanes_of.iter().flatten().any(|known| *known == lane) {
             self.scheduler.handle_wake(Wake::Lane(lane));
+        } else {
+            self.lookout.heard_of(lane);
         }
+    }
+
+    /// Looks for lanes that were declared since, if it is time to.
+    fn look(&mut self) {
+        let Some(look) = self.lookout.poll(tokio::time::Instant::now()) else { return };
+        let names = self.plan.queues.keys().enumerate().map(|(no, name)| (QueueNo(no), name));
+        let wanted = names.filter(|(no, _)| look.queues.contains(no));
+        let wanted: Vec<_> = wanted.map(|(no, name)| (no, name.clone())).collect();
+        let client = self.plan.client.clone();
+        self.talking.spawn(async move {
+            let mut found = Vec::with_capacity(wanted.len());
+            for (queue, name) in wanted {
+                match client.find_lanes(&name).await {
+                    Ok(lanes) => found.push((queue, lanes)),
+                    Err(error) => return Done::Look { look, result: Err(error) },
+                }
+            }
+            Done::Look { look, result: Ok(found) }
+        });
+    }
+
+    fn looked(&mut self, look: Look, result: Result<Vec<(QueueNo, Arc<[Lane]>)>, Error>) {
+        let failed = result.is_err();
+        match result {
+            Ok(found) => {
+                for (queue, lanes) in found {
+                    let known = &mut self.lanes_of[queue.0];
+                    for lane in lanes.iter().filter(|lane| !known.contains(&lane.lane)) {
+                        tracing::info!(lane = %lane.lane, "works a lane that was declared since");
+                        self.scheduler.add_lane(queue, spec(lane));
+                    }
+                    *known = lanes.iter().map(|lane| lane.lane).collect();
+                }
+            }
+            Err(error) => tracing::warn!(%error, "can't look for new lanes"),
+        }
+        self.lookout.looked(look, failed, tokio::time::Instant::now());
     }
 
     /// Does what the scheduler says. True when it is drained.
