@@ -40,6 +40,11 @@ impl Style {
         Self::of(io::stdout().is_terminal(), |name| std::env::var_os(name))
     }
 
+    /// The style for standard error.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(io::stderr().is_terminal(), |name| std::env::var_os(name))
+    }
+
     /// Colour on a terminal only, unless `NO_COLOR` is set to anything or `TERM` says that the
     /// terminal has none. Characters beyond ASCII unless the locale names another encoding; where
     /// no locale is set, as in most containers, what reads our output still reads UTF-8.

@@ -176,7 +176,8 @@ How the command ends decides what becomes of the job:
   126, 127   the same, and standard error says so: by the shell's convention the
              command could not be run
   otherwise  it failed for good, a command that a signal ended included; but one
-             that SIGHUP, SIGINT or SIGTERM ended is tried again as for 75
+             that SIGHUP, SIGINT or SIGTERM ended is tried again as for 75 (a shell
+             that waited for it says 129, 130 or 143)
 
 The end of what the command writes to standard error is kept as the attempt's
 error. Its standard output is dropped. Whatever it leaves running in its process

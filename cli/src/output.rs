@@ -230,7 +230,9 @@ pub(crate) fn start_log() {
             ),
         }
     }
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    let style = Style::of_stderr();
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(style.colour);
+    log.with_writer(std::io::stderr).init();
 }
 
 #[cfg(test)]

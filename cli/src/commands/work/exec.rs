@@ -21,6 +21,8 @@ const STDERR_BYTES_MAX: usize = awa::limits::ERROR_BYTES_MAX * 3 / 4;
 /// Hang-up, interrupt and terminate: somebody ended the command, so that it says nothing of the job. A
 /// command that has only begun may still be in the worker's group when that is interrupted.
 const ENDED_BY_SOMEBODY: [i32; 3] = [1, 2, 15];
+/// A shell that waits for a command which signal n ends ends with 128 + n itself.
+const BY_SIGNAL: i32 = 128;
 
 /// What the command wrote before it ended is read by then.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -98,10 +100,10 @@ fn verdict(status: ExitStatus, said: &[u8]) -> Verdict {
         Some(code) if NOT_RUN.contains(&code) => {
             Verdict::NotRun(format!("the command could not be run ({status}): {said}"))
         }
-        None if status.signal().is_some_and(|signal| ENDED_BY_SOMEBODY.contains(&signal)) => {
-            Verdict::TryAgain(ended())
-        }
-        Some(_) | None => Verdict::Failed(ended()),
+        code => match code.map(|code| code - BY_SIGNAL).or(status.signal()) {
+            Some(signal) if ENDED_BY_SOMEBODY.contains(&signal) => Verdict::TryAgain(ended()),
+            Some(_) | None => Verdict::Failed(ended()),
+        },
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
                 format!("the command could not be run (exit status: {code}): sh: 1: x: not found");
             assert_eq!(of(code, "sh: 1: x: not found\n"), Verdict::NotRun(expected));
         }
-        for code in [1, 74, 76, 125, 128, 255] {
+        for code in [1, 74, 76, 125, 128, 131, 137, 255] {
             let expected = format!("the command ended with exit status: {code}: ");
             assert_eq!(of(code, ""), Verdict::Failed(expected));
         }
@@ -178,6 +180,8 @@ mod tests {
         for signal in [1, 2, 15] {
             let ended = verdict(ExitStatus::from_raw(signal), b"");
             assert!(matches!(ended, Verdict::TryAgain(_)), "{ended:?}");
+            let told_by_the_shell = of(128 + signal, "Terminated\n");
+            assert!(matches!(told_by_the_shell, Verdict::TryAgain(_)), "{told_by_the_shell:?}");
         }
     }
 
