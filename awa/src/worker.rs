@@ -3,7 +3,6 @@
 
 mod claims;
 mod completions;
-mod lanes;
 mod listen;
 mod run;
 mod variables;

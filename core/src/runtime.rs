@@ -12,6 +12,7 @@ use crate::time::Span;
 pub mod batcher;
 pub mod duties;
 pub mod leader;
+pub mod lookout;
 pub mod policy;
 pub mod scheduler;
 pub mod wakes;

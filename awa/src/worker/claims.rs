@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use awa_driver::core::machine::claim::{Claim, ClaimOutcome};
 use awa_driver::core::machine::poll::{PollLanes, Polled};
+use awa_driver::core::runtime::lookout::{Look, Lookout};
 use awa_driver::core::runtime::scheduler::{
     Claimed, Destiny, LaneSpec, QueueNo, QueueSpec, Scheduler, SchedulerAction, SchedulerConfig,
     Wake,
@@ -18,7 +19,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::client::Client;
 use crate::clock::HostClock;
 use crate::worker::WorkerStats;
-use crate::worker::lanes::{Look, Lookout};
 use crate::worker::run::Runner;
 
 /// What the claimer hears.
@@ -54,9 +54,12 @@ enum Done {
     },
     Look {
         look: Look,
-        result: Result<Vec<(QueueNo, Arc<[Lane]>)>, Error>,
+        result: Result<LanesFound, Error>,
     },
 }
+
+/// The lanes that queues have now.
+type LanesFound = Vec<(QueueNo, Arc<[Lane]>)>;
 
 /// A poll that got an answer.
 struct PollDone {
@@ -92,17 +95,17 @@ pub(crate) async fn start(
         lanes_of.push(lanes.iter().map(|l| l.lane).collect());
         specs.push(QueueSpec { limit: *limit, lanes: lanes.iter().map(spec).collect() });
     }
-    let lookout = Lookout::start(specs.len(), tokio::time::Instant::now());
+    let clock = HostClock::start();
     let claimer = Claimer {
+        lookout: Lookout::new(specs.len(), clock.now()),
         scheduler: Scheduler::new(plan.scheduler, specs),
         plan,
         lanes_of,
-        lookout,
         windows: BTreeMap::new(),
         busy: BTreeSet::new(),
         talking: JoinSet::new(),
         running: JoinSet::new(),
-        clock: HostClock::start(),
+        clock,
         stop: watch::channel(false).0,
     };
     Ok(tokio::spawn(claimer.run(inbox, draining)))
@@ -139,11 +142,12 @@ impl Claimer {
             if self.act() {
                 break;
             }
-            let mut wake = self.clock.at(self.scheduler.next_wake());
+            let mut wakes = [self.scheduler.next_wake(), None];
             if !drains {
                 self.look();
-                wake = self.lookout.next_wake().map_or(wake, |look_at| look_at.min(wake));
+                wakes[1] = self.lookout.next_wake();
             }
+            let wake = self.clock.at(wakes.into_iter().flatten().min());
             tokio::select! {
                 Some(event) = inbox.recv() => {
                     self.hear(event);
@@ -203,13 +207,13 @@ impl Claimer {
         if self.lanes_of.iter().flatten().any(|known| *known == lane) {
             self.scheduler.handle_wake(Wake::Lane(lane));
         } else {
-            self.lookout.heard_of(lane);
+            self.lookout.handle_wake(lane);
         }
     }
 
     /// Looks for lanes that were declared since, if it is time to.
     fn look(&mut self) {
-        let Some(look) = self.lookout.poll(tokio::time::Instant::now()) else { return };
+        let Some(look) = self.lookout.poll(self.clock.now()) else { return };
         let names = self.plan.queues.keys().enumerate().map(|(no, name)| (QueueNo(no), name));
         let wanted = names.filter(|(no, _)| look.queues.contains(no));
         let wanted: Vec<_> = wanted.map(|(no, name)| (no, name.clone())).collect();
@@ -226,22 +230,23 @@ impl Claimer {
         });
     }
 
-    fn looked(&mut self, look: Look, result: Result<Vec<(QueueNo, Arc<[Lane]>)>, Error>) {
-        let failed = result.is_err();
-        match result {
-            Ok(found) => {
-                for (queue, lanes) in found {
-                    let known = &mut self.lanes_of[queue.0];
-                    for lane in lanes.iter().filter(|lane| !known.contains(&lane.lane)) {
-                        tracing::info!(lane = %lane.lane, "works a lane that was declared since");
-                        self.scheduler.add_lane(queue, spec(lane));
-                    }
-                    *known = lanes.iter().map(|lane| lane.lane).collect();
-                }
+    fn looked(&mut self, look: Look, result: Result<LanesFound, Error>) {
+        let found = match result {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "can't look for new lanes");
+                return self.lookout.handle_failed(self.clock.now());
             }
-            Err(error) => tracing::warn!(%error, "can't look for new lanes"),
+        };
+        for (queue, lanes) in found {
+            let known = &mut self.lanes_of[queue.0];
+            for lane in lanes.iter().filter(|lane| !known.contains(&lane.lane)) {
+                tracing::info!(lane = %lane.lane, "works a lane that was declared since");
+                self.scheduler.add_lane(queue, spec(lane));
+            }
+            *known = lanes.iter().map(|lane| lane.lane).collect();
         }
-        self.lookout.looked(look, failed, tokio::time::Instant::now());
+        self.lookout.handle_looked(look, self.clock.now());
     }
 
     /// Does what the scheduler says. True when it is drained.
