@@ -24,10 +24,12 @@ const NO_DIRECTORY: i32 = 11;
 const NOT_STOPPED: i32 = 12;
 const NOT_REMOVED: i32 = 13;
 
-/// How long `initdb` and the server's start may take together.
-const START_DEADLINE: Duration = Duration::from_secs(60);
-/// How long a stop may take: more than the script's own bounds, fast and immediate.
-const STOP_DEADLINE: Duration = Duration::from_secs(30);
+/// How long `initdb` and the server's start may take together: patience for a machine that has much else to
+/// do, since one that ends early is noticed at once.
+const START_DEADLINE: Duration = Duration::from_secs(180);
+/// How long a stop may take: more than the script's own bounds, which count signals and so grow longer on a
+/// machine that is slow to send them.
+const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// How often to look whether something has happened, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);

@@ -41,9 +41,10 @@ impl Scratch {
     /// An executable shell script in the directory `dir` below it.
     pub(crate) fn script(&self, dir: &str, name: &str, text: &str) -> PathBuf {
         let dir = self.closed(dir);
-        let file = dir.join(name);
-        fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
-        chmod(&file, 0o755);
+        let plain = self.0.join(".script");
+        fs::write(&plain, format!("#!/bin/sh\n{text}\n")).unwrap();
+        copy_executable(&plain, &dir.join(name));
+        fs::remove_file(&plain).unwrap();
         dir
     }
 
@@ -84,9 +85,15 @@ pub(crate) fn program(scratch: &Scratch) -> Command {
 /// A copy of the program where every user can reach it.
 pub(crate) fn copy_of_program(scratch: &Scratch) -> PathBuf {
     let copy = scratch.0.join("awa-devpg");
-    fs::copy(PROGRAM, &copy).unwrap();
-    chmod(&copy, 0o755);
+    copy_executable(Path::new(PROGRAM), &copy);
     copy
+}
+
+/// Copies a file that is to be run, in a process of its own: what this one has open for writing, a process
+/// that another test starts at that moment has open, too, and what somebody may write to can't be run.
+fn copy_executable(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
+    chmod(to, 0o755);
 }
 
 /// Runs a command that is to end by itself.
@@ -201,19 +208,23 @@ pub(crate) fn nobody() -> (u32, u32) {
 
 /// Asks the server one question; the answer as text.
 pub(crate) fn ask(url: &str, sql: &str) -> String {
+    try_to_ask(url, sql).unwrap()
+}
+
+/// The same of a server that may not answer.
+pub(crate) fn try_to_ask(url: &str, sql: &str) -> Result<String, tokio_postgres::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (client, connection) =
-            tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
         let connection = tokio::spawn(connection);
-        let messages = client.simple_query(sql).await.unwrap();
+        let messages = client.simple_query(sql).await?;
         drop(client);
-        connection.await.unwrap().unwrap();
+        connection.await.unwrap()?;
         let rows = messages.iter().filter_map(|message| match message {
             tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
         });
-        rows.collect::<Vec<_>>().join("\n")
+        Ok(rows.collect::<Vec<_>>().join("\n"))
     })
 }
 
