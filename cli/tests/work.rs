@@ -3,8 +3,8 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Bench, Ended};
@@ -85,21 +85,35 @@ fn a_command_that_cannot_be_run_is_said_and_fails_no_job() {
 }
 
 /// What the worker's host is short of says nothing of the jobs: they wait, and none is the poorer by an attempt.
+/// The commands that run go on until the shortage was said.
 #[test]
 fn a_host_that_can_start_no_more_commands_costs_no_attempt() {
     let bench = Bench::new();
     bench.enqueue(&"{\"kind\":\"k\",\"max_attempts\":1}\n".repeat(40));
-    let args = ["work", "q", "--drain", "--json", "--concurrency", "40", "--exec", "sleep 0.3"];
+    let file = Marks::new(&bench);
+    std::fs::write(&file.path, "").unwrap();
+    let exec = format!("while test -e {}; do sleep 0.05; done", file.quoted());
+    let args = ["work", "q", "--drain", "--json", "--concurrency", "40", "--exec", &exec];
     let whole = bench.command(&args);
     // Its connections to the server, and half a dozen commands.
-    let limited = Command::new("sh")
+    let mut limited = Command::new("sh")
         .args(["-c", "ulimit -n 48; exec \"$@\"", "sh"])
         .arg(whole.get_program())
         .args(whole.get_args())
         .envs(whole.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .output();
-    let done = Ended::from(limited.unwrap()).done();
-    assert_eq!(done.err.matches("this host can't start it").count(), 1, "{done:?}");
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(limited.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert!(said.contains("this host can't start it"), "{said}");
+    drop(file);
+    stderr.read_to_string(&mut said).unwrap();
+    let done = Ended::from(limited.wait_with_output().unwrap()).done();
+    assert_eq!(said.matches("this host can't start it").count(), 1, "{said}");
     let json = done.json();
     let ends =
         ["claimed", "completed", "retried", "failed", "not_run"].map(|key| json[key].as_i64());
@@ -119,19 +133,53 @@ fn what_a_command_leaves_behind_ends_with_it() {
     let shown = bench.run(&["show", &list[0]["job"].to_string(), "--json"]).done().json();
     let error = shown["payload"]["errors"][0]["error"].as_str().unwrap().to_owned();
     let pid = error.rsplit(' ').next().unwrap().to_owned();
-    let lives = || Command::new("kill").args(["-0", &pid]).output().unwrap().status.success();
-    until("the end of what was left behind", || !lives());
+    until("the end of what was left behind", || !lives(&pid));
 }
 
-/// A file that commands write a line to when they begin.
-fn marks(bench: &Bench) -> (std::path::PathBuf, String) {
-    let file = std::env::temp_dir().join(format!("awa-test-{}", bench.schema));
-    let exec = format!("echo $$ >> {}; exec sleep 600", file.display());
-    (file, exec)
+/// Whether a process is there and has not ended. One that has is there until its parent looks, who may take
+/// his time where its own parent is gone.
+fn lives(pid: &str) -> bool {
+    let listed = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap();
+    let stat = String::from_utf8(listed.stdout).unwrap();
+    !stat.trim().is_empty() && !stat.trim().starts_with('Z')
 }
 
-fn lines(file: &std::path::Path) -> Vec<String> {
-    std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
+/// A file that commands write a line to when they begin; it goes with this value.
+struct Marks {
+    path: std::path::PathBuf,
+}
+
+impl Marks {
+    /// There is no such file yet.
+    fn new(bench: &Bench) -> Self {
+        let path = std::env::temp_dir().join(format!("awa-test-{}", bench.schema));
+        let marks = Self { path };
+        marks.remove();
+        marks
+    }
+
+    /// Its name, for a shell.
+    fn quoted(&self) -> String {
+        format!("'{}'", self.path.display().to_string().replace('\'', r"'\''"))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn remove(&self) {
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}"),
+        }
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 /// A second signal kills the commands and hands their jobs back: they are in their lane at once, no
@@ -140,26 +188,26 @@ fn lines(file: &std::path::Path) -> Vec<String> {
 fn a_second_signal_hands_jobs_back_at_once() {
     let bench = Bench::new();
     bench.enqueue(&"{\"kind\":\"k\",\"max_attempts\":1}\n".repeat(2));
-    let (file, exec) = marks(&bench);
-    let begun = Instant::now();
+    let marks = Marks::new(&bench);
+    let exec = format!("echo $$ >> {}; exec sleep 600", marks.quoted());
     let mut worker = bench.start(&["work", "q", "--concurrency", "2", "--exec", &exec]);
-    until("two commands at work", || lines(&file).len() == 2);
+    until("two commands at work", || marks.lines().len() == 2);
+    let told = Instant::now();
     signal(&worker, "INT");
     // Two signals that come together are one.
     hears(&mut worker);
     signal(&worker, "INT");
     let done = ended(worker).done();
-    assert!(begun.elapsed() < Duration::from_secs(25), "it did not wait for its patience");
+    // It says itself that it would wait 30 s, and did not begin to before it was told.
+    assert!(told.elapsed() < Duration::from_secs(30), "it did not wait for its patience");
     assert_eq!(
         done.out,
         "Claimed 2 jobs: 0 completed, 0 failed for good, 0 will be retried, 2 handed back.\n"
     );
     assert_eq!((bench.count("available"), bench.count("total")), (2, 2));
-    for pid in lines(&file) {
-        let lives = Command::new("kill").args(["-0", &pid]).output().unwrap();
-        assert!(!lives.status.success(), "{pid} still runs");
+    for pid in marks.lines() {
+        until("the end of a command that was killed", || !lives(&pid));
     }
-    std::fs::remove_file(&file).unwrap();
 }
 
 /// One signal lets commands that run finish, and claims nothing more.
@@ -167,14 +215,14 @@ fn a_second_signal_hands_jobs_back_at_once() {
 fn one_signal_lets_commands_finish() {
     let bench = Bench::new();
     bench.enqueue(&"{\"kind\":\"k\"}\n".repeat(3));
-    let (file, _) = marks(&bench);
-    let path = file.display();
-    let exec = format!("echo $$ >> {path}; while test -e {path}; do sleep 0.05; done");
+    let marks = Marks::new(&bench);
+    let file = marks.quoted();
+    let exec = format!("echo $$ >> {file}; while test -e {file}; do sleep 0.05; done");
     let mut worker = bench.start(&["work", "q", "--concurrency", "1", "--exec", &exec]);
-    until("a command at work", || lines(&file).len() == 1);
+    until("a command at work", || marks.lines().len() == 1);
     signal(&worker, "TERM");
     hears(&mut worker);
-    std::fs::remove_file(&file).unwrap();
+    drop(marks);
     let done = ended(worker).done();
     assert_eq!(
         done.out,
