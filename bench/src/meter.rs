@@ -231,12 +231,9 @@ mod tests {
     #[test]
     fn this_process_uses_its_processor() {
         let before = client_cpu().expect("Linux");
-        let begun = Instant::now();
-        let mut x = 1_u64;
-        while begun.elapsed() < Duration::from_millis(200) {
-            x = std::hint::black_box(x.wrapping_mul(3));
-        }
-        assert!(client_cpu().expect("Linux") > before);
+        // Who looks uses it, however little of it there is; the clock ticks every 10 ms.
+        let mut looks = (0..1_000_000).map(|_| client_cpu().expect("Linux"));
+        assert!(looks.any(|now| now > before));
         assert_eq!(parent(std::process::id()), Some(std::os::unix::process::parent_id()));
     }
 }
