@@ -2,14 +2,13 @@
 //! each history by deleting what is there, so that ids and positions begin anew.
 //!
 //! The clock of PostgreSQL goes by itself. Time passes here by moving every stored instant back.
-//! The server is private to the test binary and runs no autovacuum: snapshots show which transaction
+//! It shares the server with no other test, and that runs no autovacuum: snapshots show which transaction
 //! ids are in flight in the whole server, and the evidence that a claim writes depends on them.
 #![allow(clippy::unwrap_used)]
 
 mod tables;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use awa_core::{
     Instant, JobId, LaneId, Machine, Reply, SchemaName, Segment, Span, Step, Turn, rules,
@@ -35,15 +34,14 @@ pub(crate) struct OnPostgres {
     embedded: Embedded,
     producers: BTreeMap<u8, Client>,
     shifted: Span,
+    /// Goes last.
+    _server: Server,
 }
 
-fn server() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        let settings = vec![("autovacuum".to_owned(), "off".to_owned())];
-        let options = Options { settings, ignore_database_url: true, ..Options::default() };
-        Server::acquire(&options).unwrap_or_else(|e| panic!("{e}"))
-    })
+fn server() -> Server {
+    let settings = vec![("autovacuum".to_owned(), "off".to_owned())];
+    let options = Options { settings, ignore_database_url: true, ..Options::default() };
+    Server::acquire(&options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn trouble(error: &Error) -> Trouble {
@@ -65,7 +63,8 @@ impl OnPostgres {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
-        let connector = Connector::without_tls(server().url()).unwrap();
+        let server = server();
+        let connector = Connector::without_tls(server.url()).unwrap();
         let schema = SchemaName::new(schema).unwrap();
         let sql = Sql::new(schema.clone());
         let (plain, worker, tables, dump) = runtime.block_on(async {
@@ -90,6 +89,7 @@ impl OnPostgres {
             embedded,
             producers,
             shifted,
+            _server: server,
         }
     }
 
