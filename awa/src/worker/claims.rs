@@ -156,18 +156,25 @@ impl Claimer {
                         self.hear(event);
                     }
                 }
-                Some(done) = self.talking.join_next() => match done {
-                    Ok(Done::Claim { queue, lane, begun, result }) => {
-                        self.claimed(queue, lane, begun, result);
+                Some(done) = self.talking.join_next() => {
+                    // What lands after the worker was told to stop is not begun, whichever it hears first.
+                    if !drains && draining.has_changed().unwrap_or(true) {
+                        drains = true;
+                        self.drain(&draining);
                     }
-                    Ok(Done::Poll { result }) => self.polled(result),
-                    Ok(Done::Look { look, result }) => self.looked(look, result),
-                    Err(error) => {
-                        // The scheduler would wait for ever for what that task was to bring.
-                        tracing::error!(%error, "a claim panicked; the worker stops");
-                        break;
+                    match done {
+                        Ok(Done::Claim { queue, lane, begun, result }) => {
+                            self.claimed(queue, lane, begun, result);
+                        }
+                        Ok(Done::Poll { result }) => self.polled(result),
+                        Ok(Done::Look { look, result }) => self.looked(look, result),
+                        Err(error) => {
+                            // The scheduler would wait for ever for what that task was to bring.
+                            tracing::error!(%error, "a claim panicked; the worker stops");
+                            break;
+                        }
                     }
-                },
+                }
                 Some(ended) = self.running.join_next() => {
                     if let Err(error) = ended && error.is_panic() {
                         tracing::error!(%error, "an attempt panicked outside its handler");
@@ -175,15 +182,20 @@ impl Claimer {
                 }
                 _ = draining.changed(), if !drains => {
                     drains = true;
-                    // A sender that is gone means that the worker was dropped: stop at once.
-                    let deadline = (*draining.borrow()).unwrap_or_else(tokio::time::Instant::now);
-                    self.scheduler.drain(self.clock.tick(deadline));
+                    self.drain(&draining);
                 }
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
         // Ends that were reported are with the batcher; its channel closes with the last runner.
         while self.running.join_next().await.is_some() {}
+    }
+
+    /// Claims nothing more from now on.
+    fn drain(&mut self, draining: &watch::Receiver<Option<tokio::time::Instant>>) {
+        // A sender that is gone means that the worker was dropped: stop at once.
+        let deadline = (*draining.borrow()).unwrap_or_else(tokio::time::Instant::now);
+        self.scheduler.drain(self.clock.tick(deadline));
     }
 
     fn hear(&mut self, event: Event) {
