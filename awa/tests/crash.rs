@@ -9,7 +9,7 @@ use std::time::Duration;
 use awa::core::machine::prune::Prune;
 use awa::core::rules::Floor;
 use awa::core::{Machine, Reply, Span, Turn, Window};
-use awa::{PruneOutcome, Ring};
+use awa::{Client, PruneOutcome, Ring};
 use common::Bench;
 
 /// Runs a machine, and something else before it takes its `at`-th turn.
@@ -66,12 +66,14 @@ async fn a_prune_that_dies_leaves_the_old_or_the_new_state() {
         bench.complete(2).await;
         bench.client.rotate(Ring::Queue).await.unwrap();
         let before = bench.client.counts("q").await.unwrap();
-        let Bench { client, sql, .. } = bench;
+        let Bench { client, sql, url, schema } = bench;
         let sql = Arc::new(sql);
         let killer = Arc::clone(&sql);
         let interrupt: Arc<dyn Fn() + Send + Sync> = Arc::new(move || kill_others(&killer));
         let machine = Prune::oldest(Ring::Queue, floor);
         let result = client.run(Interrupted { machine, at, turn: 0, interrupt }).await;
+        // Others of its sessions were ended as well, and it may not have heard of that yet.
+        let client = Client::connect(&url, &schema).await.unwrap();
         let after = client.counts("q").await.unwrap();
         match result {
             Err(error) => {

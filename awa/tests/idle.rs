@@ -44,7 +44,7 @@ impl Quiet {
     }
 
     fn url(&self) -> String {
-        self.server.url().replace("dbname=postgres", &format!("dbname={DATABASE}"))
+        common::of_database(self.server.url(), DATABASE)
     }
 
     async fn number(&self, query: &str) -> i64 {

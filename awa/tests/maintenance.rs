@@ -154,7 +154,7 @@ async fn rings_turn_by_policy_with_the_services_own_floor() {
         assert_eq!((observed.rotated, observed.pruned), (0, 0), "nothing is old yet");
 
         a_day_later(&bench).await;
-        until(&service, |s| s.rotated == 1).await;
+        until(&service, |s| s.rotated > 0).await;
         a_day_later(&bench).await;
         let stats = until(&service, |s| s.pruned > 0).await;
         assert_eq!((stats.carried_failed_rows, stats.pruned), (carried, 1));
@@ -241,11 +241,11 @@ async fn deltas_are_rolled_up_on_their_interval() {
     let bench = Bench::alone().await;
     bench.fail(3).await;
     bench.client.rotate(Ring::Queue).await.unwrap();
+    // It can't have led before it was there.
+    let before = std::time::Instant::now();
     let service = service(&bench, HOUR).await;
-    until(&service, |s| s.leading).await;
-    let led_since = std::time::Instant::now();
     assert_eq!(until(&service, |s| s.rolled_up > 0).await.rolled_up, 1);
-    assert!(led_since.elapsed() > Duration::from_secs(29), "{:?}", led_since.elapsed());
+    assert!(before.elapsed() >= Duration::from_secs(30), "{:?}", before.elapsed());
     assert_eq!(bench.rows("queue_terminal_count_deltas").await, 0);
     assert_eq!(bench.number("select sum(count) from S.queue_terminal_live_counts").await, 3);
     assert_eq!(bench.client.counts("q").await.unwrap().failed, 3);

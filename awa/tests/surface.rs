@@ -332,7 +332,7 @@ async fn live(offset: &str) -> Life {
     for id in &ids {
         let row = bench.client.load(*id).await.unwrap().unwrap();
         assert!(
-            row.created_at.since(now) < Span::from_secs(60) && now <= row.created_at,
+            row.created_at.since(now) < Span::from_secs(1800) && now <= row.created_at,
             "{offset}"
         );
     }

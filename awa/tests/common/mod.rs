@@ -20,11 +20,25 @@ pub struct Bench {
     pub client: Client,
     pub schema: String,
     pub sql: tokio_postgres::Client,
+    /// How its database is reached.
+    pub url: String,
 }
 
 /// The server's connection string.
 pub fn url() -> &'static str {
     Server::shared().unwrap_or_else(|e| panic!("{e}")).url()
+}
+
+/// The same for another database of the server. `$DATABASE_URL` may be of either form.
+pub fn of_database(url: &str, name: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        // Of a key that stands twice the last value counts.
+        return format!("{url} dbname={name}");
+    };
+    let (place, options) = rest.split_once('?').map_or((rest, None), |(p, o)| (p, Some(o)));
+    let host = place.split_once('/').map_or(place, |(host, _)| host);
+    let options = options.map(|options| format!("?{options}")).unwrap_or_default();
+    format!("{scheme}://{host}/{name}{options}")
 }
 
 /// A plain connection.
@@ -54,8 +68,7 @@ impl Bench {
     pub async fn alone() -> Self {
         let name = fresh_schema();
         connect().await.batch_execute(&format!("create database {name}")).await.unwrap();
-        let url = url().replace("dbname=postgres", &format!("dbname={name}"));
-        Self::at(&url, &name).await
+        Self::at(&of_database(url(), &name), &name).await
     }
 
     /// The same on any server.
@@ -65,7 +78,7 @@ impl Bench {
         client.declare_queue("q", 1).await.unwrap();
         let (sql, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         tokio::spawn(connection);
-        Self { client, schema: schema.to_owned(), sql }
+        Self { client, schema: schema.to_owned(), sql, url: url.to_owned() }
     }
 
     /// `text` with `S.` standing for the quoted schema.
@@ -207,10 +220,7 @@ impl awa::core::Machine for CarryAt {
 
 /// Another plain connection to the bench's own database.
 pub async fn connect_to(bench: &Bench) -> tokio_postgres::Client {
-    let name: String =
-        bench.sql.query_one("select current_database()::text", &[]).await.unwrap().get(0);
-    let url = url().replace("dbname=postgres", &format!("dbname={name}"));
-    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&bench.url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
@@ -297,25 +307,20 @@ impl Bench {
         tokio::time::timeout(patience, waiting).await.expect("sessions wait for a lock");
     }
 
-    /// Sessions of this database that wait for a lock.
+    /// Sessions of this database that wait for a lock; for one on the database itself nobody does, but those
+    /// that notify, whose commits PostgreSQL lets pass one at a time in the whole server.
     pub async fn ungranted(&self) -> i64 {
         self.number(
             "select count(distinct l.pid) from pg_locks l join pg_stat_activity a on a.pid = l.pid
-              where not l.granted and a.datname = current_database()",
+              where not l.granted and a.datname = current_database()
+                and not (l.locktype = 'object' and l.classid = 'pg_database'::regclass)",
         )
         .await
     }
 
     /// Another client of this bench's installation.
     pub async fn another_client(&self) -> Client {
-        Client::connect(&self.url().await, &self.schema).await.unwrap()
-    }
-
-    /// This bench's database.
-    pub async fn url(&self) -> String {
-        let name: String =
-            self.sql.query_one("select current_database()::text", &[]).await.unwrap().get(0);
-        url().replace("dbname=postgres", &format!("dbname={name}"))
+        Client::connect(&self.url, &self.schema).await.unwrap()
     }
 
     /// Replaces the client and waits until at most `remaining` other sessions are left: what the old
@@ -324,9 +329,8 @@ impl Bench {
         let others = "select count(*) from pg_stat_activity
              where datname = current_database() and pid <> pg_backend_pid()
                and backend_type = 'client backend'";
-        let url = self.url().await;
         // Connecting only checks the version: the new client's first session is dropped here, too.
-        self.client = Client::connect(&url, &self.schema).await.unwrap();
+        self.client = self.another_client().await;
         while self.number(others).await > remaining {
             tokio::task::yield_now().await;
         }
