@@ -54,13 +54,8 @@ impl Job {
     /// # Errors
     /// The kind is empty or too long; the args don't serialise, hold what `jsonb` can't, or are too big.
     pub fn new<A: Serialize + ?Sized>(kind: &str, args: &A) -> Result<Self, UserError> {
-        let text = serde_json::to_string(args).map_err(|error| UserError::Json {
-            field: Field::Args,
-            path: "$".to_owned(),
-            reason: JsonReason::Syntax,
-            line: error.line(),
-            column: error.column(),
-        })?;
+        let text = serde_json::to_string(args)
+            .map_err(|error| UserError::NotJson { field: Field::Args, why: error.to_string() })?;
         Self::from_json(kind, text)
     }
 

@@ -88,7 +88,7 @@ impl Worker {
     /// # Errors
     /// The name or the number is out of bounds.
     pub fn queue(mut self, name: &str, concurrency: u32) -> Result<Self, UserError> {
-        in_range(Field::Limit, concurrency.into(), 1, u32::MAX.into())?;
+        in_range(Field::Concurrency, concurrency.into(), 1, u32::MAX.into())?;
         self.queues.insert(QueueName::new(name)?, concurrency);
         Ok(self)
     }

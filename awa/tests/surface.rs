@@ -175,6 +175,15 @@ async fn bad_input_is_named_and_nothing_is_written() {
     assert_eq!(Job::new("", &1).unwrap_err(), UserError::Empty { field: Field::Kind });
     assert!(matches!(job(1).metadata("m", json!("\0")), Err(UserError::Json { .. })));
 
+    let keyed = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let said = Job::new("k", &keyed).unwrap_err().to_string();
+    assert_eq!(said, "args can't be written as JSON: key must be a string");
+    let idle = Worker::new(bench.client.clone()).queue("q", 0).map(|_| ()).unwrap_err();
+    assert_eq!(idle, range(Field::Concurrency, 0, 1, u32::MAX.into()));
+    let later = job(1).run_in(Duration::from_secs(60));
+    let refused = bench.client.copy(vec![job(1), later]).await.unwrap_err();
+    assert_eq!(refused.as_user_error(), Some(&UserError::NotDue { jobs: 1 }));
+
     let nowhere = awa::QueueName::new("nowhere").unwrap();
     for (queue, limit, expected) in [
         (None, 0, range(Field::Limit, 0, 1, u16::MAX.into())),

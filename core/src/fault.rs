@@ -19,6 +19,10 @@ pub enum UserError {
     OutOfRange { field: Field, value: i64, min: i64, max: i64 },
     /// The field is not JSON that PostgreSQL's `jsonb` can hold.
     Json { field: Field, path: String, reason: JsonReason, line: usize, column: usize },
+    /// The value can't be written as JSON; why, in the serialiser's words.
+    NotJson { field: Field, why: String },
+    /// Jobs with a time of their own, where only jobs that are due now are taken.
+    NotDue { jobs: usize },
     /// No such queue: declare it first.
     UnknownQueue { queue: String },
     /// The queue has fewer shards than the job asks for.
@@ -52,6 +56,8 @@ pub enum Field {
     Place,
     /// How many rows a call may take.
     Limit,
+    /// How many jobs of a queue run at a time.
+    Concurrency,
     /// How many shards a queue has.
     Shards,
     /// The job's metadata.
@@ -73,6 +79,7 @@ impl fmt::Display for Field {
             Self::Jobs => "jobs",
             Self::Place => "place",
             Self::Limit => "limit",
+            Self::Concurrency => "concurrency",
             Self::Shards => "shards",
             Self::Metadata => "metadata",
             Self::Tag => "tag",
@@ -123,6 +130,13 @@ impl fmt::Display for UserError {
             }
             Self::Json { field, path, reason, line, column } => {
                 write!(f, "{field} at {path} (line {line}, column {column}): {reason}")
+            }
+            Self::NotJson { field, why } => write!(f, "{field} can't be written as JSON: {why}"),
+            Self::NotDue { jobs } => {
+                write!(
+                    f,
+                    "{jobs} of the jobs have a time of their own; only jobs due now are taken"
+                )
             }
             Self::UnknownQueue { queue } => {
                 write!(f, "queue {queue:?} is not declared in this schema")

@@ -67,8 +67,7 @@ impl Client {
     pub async fn copy(&self, jobs: Vec<Job>) -> Result<u64, Error> {
         let Split { now, later, order: _ } = self.split(jobs).await?;
         if !later.is_empty() {
-            let (field, value) = (Field::Jobs, later.len() as i64);
-            return Err(UserError::OutOfRange { field, value, min: 0, max: 0 }.into());
+            return Err(UserError::NotDue { jobs: later.len() }.into());
         }
         let done = self.run_settled(EnqueueCopy::new(now)?).await?;
         self.wake(done.lanes);
